@@ -31,9 +31,7 @@ from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import (
     log1mexp,
-    log1p,
     log_one_plus,
-    log_turned,
 )
 from ..._internal._tolerances import (
     BAND_QUADRATURE,
@@ -47,6 +45,7 @@ from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
 from ._integrand import Integrand
+from ._strips import along_bent_line
 
 _MOST_BLOCKS = 64
 _HEIGHT = 7.0
@@ -94,12 +93,8 @@ class BandLoss(AnalyticLoss):
 
     def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
         """Largest growth of the integrand's logarithm from x to x + i y."""
-        s = self.step.noise_multiplier
-        angle = y / jnp.square(s)
-        p = inclusion(self.step.u(x), self.step.sampling_prob)
-        versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
-        modulus = 0.5 * log1p(jnp.maximum(2 * p * (1 - p) * versine, -1 + 1e-9))
-        turn = jnp.arctan2(p * sine, 1 + p * versine)
+        angle = y / jnp.square(self.step.noise_multiplier)
+        modulus, turn = self.step.turned(x, y)
         gauss = 0.5 * y * angle + 0.5 * jnp.square(y / self.place.width)
         grown = gauss + order * modulus + frequency * jnp.abs(turn)
         return jnp.where(angle < 0.95 * jnp.pi, grown, jnp.inf)
@@ -370,25 +365,10 @@ class BandLoss(AnalyticLoss):
         self, located: Located, frequency: Array, scale: Array, every: int
     ) -> Float[Array, ""]:
         """Log of the bound by one line, which leaves the axis with `scale`."""
-        x, order = self.place.nodes()[::every], located.order
-        s = self.step.noise_multiplier
-        variance = jnp.square(s)
-        p = inclusion(self.step.u(x), self.step.sampling_prob)
-        steep = jnp.maximum(-order, 0) / variance
-        flat = 1 + 1 / variance + variance / jnp.square(self.place.width)
-        damping = flat + steep * p * (1 - p)
-        cap = 0.9 * jnp.pi * variance
-        u = scale * p / damping
-        u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
-        u_slope = u_slope * p * (1 - p) / variance
-        saturation = 1 + u / cap
-        y, slope = u / saturation, u_slope / jnp.square(saturation)
-        angle = y / variance
-        versine, sine = rotation(angle)
-        modulus, turn = log_turned(p, versine, sine)
-        common = 0.5 * y * angle + order * modulus - frequency * turn
-        common = common + 0.5 * log1p(jnp.square(slope))
-        common = common + 0.5 * jnp.square(y / self.place.width)
+        x, softness = self.place.nodes()[::every], 1 / jnp.square(self.place.width)
+        common = along_bent_line(
+            self.step, x, located.order, frequency, scale, softness
+        )
         low, between = (logs[::every] + common for logs in located.log_weights)
 
         def along(logs: Array) -> Array:

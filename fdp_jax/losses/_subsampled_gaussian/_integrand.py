@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_SQRT_2PI
-from .._amplification import log_ratio
+from ..._internal._special import log_turned
+from .._amplification import inclusion, log_ratio
 
 
 class Integrand(eqx.Module):
@@ -34,6 +35,13 @@ class Integrand(eqx.Module):
     def log_integrand(self, x: Array, order: Array) -> Array:
         """l(x)."""
         return self.log_base(x) + order * self.loss_at(x)
+
+    def turned(self, x: Array, height: Array) -> tuple[Array, Array]:
+        """Log of the modulus, and argument, of R(x + i height) / R(x)."""
+        angle = height / jnp.square(self.noise_multiplier)
+        # Of a few values; the library's functions compile sooner than `rotation`.
+        versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
+        return log_turned(inclusion(self.u(x), self.sampling_prob), versine, sine)
 
     def narrowest(self, order: Array) -> Array:
         """The least standard deviation: -l'' <= 1 / s^2 + max(-w, 0) / (4 s^4)."""

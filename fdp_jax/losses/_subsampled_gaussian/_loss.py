@@ -26,15 +26,13 @@ from .._normal_mixtures import NormalMixtures
 from . import _moments
 from ._integrand import Integrand
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
-from ._moment_bounds import log_moment_bounds
-from ._place import covers_base, locate
+from ._place import locate
 from ._strips import certified_spacing, quadrature_error
 from ._sums import (
     NODES,
     Plan,
     characteristic_sums,
     envelope_block,
-    mgf_block,
     origin,
     points,
 )
@@ -75,7 +73,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), weights)
 
     def log_moment_bounds(self, order, log_tolerance):
-        bounds = log_moment_bounds(self, order, log_tolerance)
+        value, error, *_ = _moments.certified(self, order, log_tolerance)
+        bounds = value + error
         # Also where the mesh is too coarse: that of noise alone, rounded up.
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
         most = most * (1 + 8 * ULP)
@@ -106,7 +105,6 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
             spacing=spacing,
             blocks=blocks.astype(jnp.int32),
             quadrature_error=3 * error,
-            covers_base=covers_base(self, place),
             loss_deviation=located.loss_deviation,
             loss_size=located.loss_size,
         )
@@ -122,20 +120,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return plan.quadrature_error
 
     def log_mgf(self, plan):
-        sums, sizes = blocked_sum(mgf_block, plan.blocks, self, plan)
-        growth, total = sums
-        growth_size, total_size = sizes
-        direct = plan.peak + jnp.log(total)
-        small = plan.covers_base & (jnp.abs(direct) < 0.5)
-        near = log1p(jnp.where(small, growth, 0))
-        value = jnp.where(small, near, direct)
-        terms = plan.blocks * NODES + 16
-        rounding = ULP * jnp.where(
-            small,
-            terms * growth_size,
-            terms + jnp.abs(plan.peak) + 4 * total_size / total,
-        )
-        return value, stop_gradient(2 * rounding + plan.quadrature_error)
+        value, error, *_ = _moments.certified(self, plan.order[None])
+        return value[0], error[0]
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         total, versine, sine = characteristic_sums(count, self, plan, start, step)
@@ -184,12 +170,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
-        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x.
-
-        On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
-        exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
-        factors are the same for every tau.
-        """
+        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x."""
         place = located.interval
         length = place.end - place.start
         s = self.noise_multiplier

@@ -1,4 +1,10 @@
-"""E_P[e^{w X}] and its derivatives at real orders w, by the trapezoid rule."""
+"""E_P[e^{w X}] and its derivatives at real orders w, by the trapezoid rule.
+
+One mesh serves all orders of Chernoff's inequality, so that the loss is evaluated once
+for all of them, and it is no finer than a tolerance asks for: few digits will do.  On
+an analytic integrand the rule converges exponentially (Trefethen and Weideman 2014,
+Theorem 5.1).
+"""
 
 import dataclasses
 import math
@@ -7,191 +13,184 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
+from ..._internal._logs import LOG_2
 from ..._internal._special import log1p
 from ._integrand import Integrand, growth_of
-from ._place import (
-    Coarse,
-    Interval,
-    Location,
-    beyond_iterates,
-    coarse_grid,
-    covers_base,
-    interval_of,
-    locate_on,
-)
-from ._strips import half_widths, strip_error
+from ._place import Interval, beyond_iterates, covers_base, interval_of
+from ._strips import half_widths, strip_growth, widest_spacing
 
-_FEW_WIDTHS = 12
-_SEARCH_NODES = 32
-_ROUGH_NODES = 64
-"""Nodes that show where an integrand lives: for certified moments, and for two digits
-of them, which they mostly give at once."""
-_NODES = 64
-_BLOCKS = 64
-_WIDEST = 0.5
-"""Spacing of the nodes of a moment, in standard deviations."""
-_EXACT, _ROUGH = 40.0, 10.0
-"""-log of the error of a moment's quadrature: certified, and for two digits."""
+_NODES, _BLOCKS = 64, 256
+_COARSE = 64
+"""Nodes that show where the integrands live."""
+_WIDTHS = 12
+_ROUGH, _EXACT = -20.0, -46.0
+"""Log of a quadrature's relative error: for two digits of sums over many steps, and for
+all digits of the logarithm of a number next to one."""
+_DIGITS = 10.0
+"""Log of the tolerance over a rounding from which on sums are taken of what exceeds P.
+"""
+_OVERFLOW = 200.0
+"""By how much integrands may exceed what a few nodes show of them."""
 
 
 class Mesh(eqx.Module):
-    """Nodes for the moments at one order."""
+    """Nodes midway between two ends, and the strip that certifies their sums."""
 
-    order: Float[Array, ""]
-    center: Float[Array, ""]
-    """About the tilted mean of X."""
-    peak: Float[Array, ""]
-    """Log of about the largest density at a node."""
-    start: Float[Array, ""]
+    place: Interval
     spacing: Float[Array, ""]
     blocks: Int[Array, ""]
+    complete: Bool[Array, ""]
+    """Whether it has all the nodes that the tolerance asks for."""
+    half_width: Float[Array, ""]
+    growth: Float[Array, ""]
+    """Log of the integrals' sizes on the strip's sides, over the integral."""
+    center: Float[Array, " k"]
+    """About the tilted means of X."""
+    peak: Float[Array, " k"]
+    """Logs of about the largest densities at a node."""
 
     def nodes(self, index: Array) -> Float[Array, " n"]:
-        offsets = jnp.arange(_NODES, dtype=self.start.dtype)
-        return self.start + self.spacing * (index * _NODES + offsets)
+        """The nodes of a block."""
+        offsets = 0.5 + jnp.arange(_NODES, dtype=self.spacing.dtype)
+        return self.place.start + self.spacing * (index * _NODES + offsets)
 
 
-class Tilted(eqx.Module):
-    """Integrals of e^{w X} dP at one order w, by the trapezoid rule."""
+def mesh_for(
+    one: Integrand,
+    order: Float[Array, " k"],
+    log_tolerance: Array | float,
+    most: int = _BLOCKS,
+) -> Mesh:
+    """The widest mesh that some strip certifies at every order; no derivative."""
+    one, order = stop_gradient((one, order))
+    # Modes increase with the order, and the lowest one's integrand grows fastest.
+    ends = jnp.stack([jnp.min(order), jnp.max(order)])
+    places = interval_of(one, ends)
+    place = Interval(places.start[0], places.end[1], jnp.max(places.mode))
+    widths = half_widths(one, _WIDTHS)
+    growth = strip_growth(one, place, ends[0], jnp.zeros_like(ends[0]), widths)
+    spacings = widest_spacing(widths, growth, log_tolerance)
+    best = jnp.argmax(spacings)
+    length = place.end - place.start
+    wanted = jnp.ceil(length / (spacings[best] * _NODES))
+    blocks = jnp.clip(wanted, 1, most)
+    x = place.start + length / _COARSE * jnp.arange(_COARSE + 1.0)
+    loss = one.loss_at(x)
+    logs = one.log_base(x) + order[:, None] * loss
+    peak = jnp.max(logs, axis=1)
+    weights = jnp.exp(logs - peak[:, None])
+    mesh = Mesh(
+        place=place,
+        spacing=length / (blocks * _NODES),
+        blocks=blocks.astype(jnp.int32),
+        complete=wanted <= blocks,
+        half_width=widths[best],
+        growth=growth[best],
+        center=weights @ loss / jnp.sum(weights, axis=1),
+        peak=peak,
+    )
+    # Between two nodes l may be larger: as l'' >= -1 / narrowest^2, by so much.
+    hidden = 0.125 * jnp.square(length / (_COARSE * one.narrowest(ends[0])))
+    unseen = jnp.where(hidden > _OVERFLOW, mesh.blocks, 0)
 
-    mesh: Mesh
-    sums: Float[Array, "3"]
-    """Integral over e^peak, and of X - center and its square."""
+    def highest(index: Array, peak: Array) -> Array:
+        x = mesh.nodes(index)
+        logs = one.log_base(x) + order[:, None] * one.loss_at(x)
+        return jnp.maximum(peak, jnp.max(logs, axis=1))
 
-    def log(self) -> Float[Array, ""]:
-        return self.mesh.peak + jnp.log(self.sums[0])
-
-    def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean of X - center, and variance."""
-        mean, square = self.sums[1] / self.sums[0], self.sums[2] / self.sums[0]
-        floor = ULP * square
-        return mean, jnp.maximum(square - jnp.square(mean), floor)
-
-
-def moments(one: Integrand, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
-    """Lambda from above, Lambda' and Lambda''."""
-    # One grid shows where all of them live: modes increase with the order.
-    ends = interval_of(one, jnp.stack([jnp.min(order), jnp.max(order)]))
-    place = Interval(ends.start[0], ends.end[-1], jnp.max(ends.mode))
-    grid = coarse_grid(one, place, _SEARCH_NODES)
-    return jax.vmap(lambda w: _moments_at(one, w, grid))(order)
-
-
-def _moments_at(one: Integrand, order: Float[Array, ""], grid: Coarse) -> tuple:
-    located = locate_on(one, order, grid)
-    place = located.interval
-    found, growth, growth_size = _tilted(one, located)
-    direct, mesh = found.log(), found.mesh
-    small = (jnp.abs(direct) < 0.5) & covers_base(one, place)
-    value = jnp.where(small, log1p(jnp.where(small, growth, 0)), direct)
-    # These grids are fine: any strip that is not too wide will do.
-    widths, none = half_widths(one, _FEW_WIDTHS), jnp.zeros_like(order)
-    scale = jnp.exp(located.log - direct)
-    edge, beyond = located.edge * scale, located.beyond * scale
-    error = strip_error(one, place, order, none, mesh.spacing, edge, widths)
-    error = error + beyond_iterates(one) * edge + beyond
-    # The growth has the error of P's own integral besides.
-    error = jnp.where(small, 3 * error, error)
-    error = jnp.where(error < 0.5, -log1p(-jnp.minimum(error, 0.5)), jnp.inf)
-    size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
-    size = jnp.where(small, growth_size, size)
-    nodes = mesh.blocks * _NODES
-    rounding = ULP * nodes * 4 * size
-    mean, variance = found.moments()
-    return value + stop_gradient(error + rounding), mesh.center + mean, variance
+    return dataclasses.replace(mesh, peak=fori_loop(0, unseen, highest, peak))
 
 
 def rough_moments(
     one: Integrand, order: Float[Array, ""]
 ) -> tuple[Array, Array, Array]:
     """Lambda, Lambda' and Lambda'' at one order, to two digits."""
-    one = stop_gradient(one)
-    grid = coarse_grid(one, interval_of(one, order), _ROUGH_NODES)
-    located = locate_on(one, order, grid)
-    mesh = _mesh(one, located, 2 * _WIDEST, _ROUGH)
-    # Mostly this first grid will do.
-    narrow = 1.2 * one.narrowest(order)
-    fine = grid.spacing <= jnp.minimum(narrow, _widest(one, _ROUGH))
-
-    def add(index: Array, sums: Array) -> Array:
-        return sums + _tilted_sums(mesh.nodes(index), one, mesh)[0]
-
-    blocks, none = jnp.where(fine, 0, mesh.blocks), jnp.zeros(3, order.dtype)
-    finer = Tilted(mesh, fori_loop(0, blocks, add, none) * mesh.spacing)
-    mean, variance = finer.moments()
-    return (
-        jnp.where(fine, located.log, finer.log()),
-        jnp.where(fine, located.center, mesh.center + mean),
-        jnp.where(fine, located.variance, variance),
-    )
+    one, order = stop_gradient((one, order[None]))
+    found = tilted(one, order, mesh_for(one, order, _ROUGH))
+    return found[0][0], found[1][0], found[2][0]
 
 
-def _tilted(one: Integrand, located: Location) -> tuple[Tilted, Array, Array]:
-    """The integrals of a moment; that less P's, and the sum of its terms' sizes."""
-    mesh = _mesh(one, stop_gradient(located), _WIDEST, _EXACT)
-    args = one, located.order
-    sums, _ = blocked_sum(_moment_block, mesh.blocks, args, mesh)
-    sums, growth, size = (mesh.spacing * x for x in sums)
-    return Tilted(stop_gradient(mesh), sums), growth, size
+def moments(one: Integrand, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
+    """Lambda from above, Lambda' and Lambda'', of each order on a mesh of its own."""
+    each = jax.vmap(lambda w: certified(one, w[None]))(order)
+    value, error, mean, variance = (x[:, 0] for x in each)
+    return value + error, mean, variance
 
 
-def _widest(one: Integrand, log_accuracy: float) -> Array:
-    """The spacing for some -log of the error, as far as the strip goes."""
-    strip = 0.98 * jnp.pi * jnp.square(one.noise_multiplier)
-    return 2 * jnp.pi * strip / log_accuracy
+def certified(
+    one: Integrand, order: Float[Array, " k"], log_tolerance: Array | float = _EXACT
+) -> tuple[Array, Array, Array, Array]:
+    """Lambda, by how much it may be too small, Lambda' and Lambda''."""
+    mesh = mesh_for(one, order, log_tolerance)
+    direct, mean, variance = tilted(one, order, mesh)
+    # The logarithm of a number near one has its digits, and they are too few for some.
+    few = log_tolerance < _DIGITS + math.log(ULP)
+    few = few & covers_base(one, mesh.place)
+    blocks = jnp.where(few, mesh.blocks, 0)
+    sums, _ = blocked_sum(_growth_block, blocks, (one, order), mesh)
+    growth, growth_size = (mesh.spacing * x for x in sums)
+    small = few & (jnp.abs(direct) < 0.5)
+    value = jnp.where(small, log1p(jnp.where(small, growth, 0)), direct)
+    # I <= T + sides I + ends T, of the integral I and its sum T.
+    decay = 2 * jnp.pi * mesh.half_width / mesh.spacing
+    sides = jnp.exp(mesh.growth - decay - jnp.log(-jnp.expm1(-decay)))
+    ends = jnp.exp(_log_ends(one, order, mesh) - direct[:, None]).sum(axis=1)
+    error = log1p(ends) - log1p(-jnp.minimum(sides, 0.5))
+    error = jnp.where((sides < 0.5) & (error < 1), error, jnp.inf)
+    # The growth has the error of P's own integral besides.
+    error = jnp.where(small, 3 * error, error)
+    # Every term is one of so many in its block, and that of so many blocks.
+    size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
+    size = 2 * jnp.where(small, growth_size, 2 * size)
+    rounding = ULP * (mesh.blocks + _NODES + 16) * size
+    return value, stop_gradient(error + rounding), mean, variance
 
 
-def _mesh(
-    one: Integrand, located: Location, widest: float, log_accuracy: float
-) -> Mesh:
-    """Nodes over an interval, in as many blocks as its length asks for.
-
-    Not more than `_BLOCKS`: the error bound speaks for what is missing then.
-    """
-    one = stop_gradient(one)
-    place, s = located.interval, one.noise_multiplier
-    spacing = jnp.minimum(widest * s, _widest(one, log_accuracy))
-    length = place.end - place.start
-    blocks = jnp.ceil(length / (spacing * _NODES))
-    blocks = jnp.clip(blocks, 1, _BLOCKS)
-    mesh = Mesh(
-        order=located.order,
-        center=located.center,
-        peak=located.peak,
-        start=place.start,
-        spacing=length / (blocks * _NODES),
-        blocks=blocks.astype(jnp.int32),
-    )
-    # The coarse grid's peak will do unless terms relative to it might overflow.
-    near = located.hidden <= 0.3 * math.log(jnp.finfo(length.dtype).max)
-
-    def highest(index: Array, peak: Array) -> Array:
-        values = one.log_integrand(mesh.nodes(index), mesh.order)
-        return jnp.maximum(peak, jnp.max(values))
-
-    least = jnp.full_like(length, -jnp.inf)
-    found = fori_loop(0, jnp.where(near, 0, mesh.blocks), highest, least)
-    return dataclasses.replace(mesh, peak=jnp.where(near, mesh.peak, found))
+def tilted(
+    one: Integrand, order: Float[Array, " k"], mesh: Mesh
+) -> tuple[Array, Array, Array]:
+    """Log of the integrals of e^{w X} dP, and tilted means and variances of X."""
+    sums, _ = blocked_sum(_tilted_block, mesh.blocks, (one, order), mesh)
+    total, mean, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+    variance = jnp.maximum(square - jnp.square(mean), ULP * square)
+    direct = mesh.peak + jnp.log(mesh.spacing * total)
+    return direct, mesh.center + mean, variance
 
 
-def _moment_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tuple:
-    loss, order = args
-    mesh = dataclasses.replace(mesh, order=order)
-    sums, log_base, exponent = _tilted_sums(mesh.nodes(index), loss, mesh)
-    growth, _ = growth_of(log_base, exponent)
-    return (sums, jnp.sum(growth), jnp.sum(jnp.abs(growth))), ()
-
-
-def _tilted_sums(x: Array, loss: Integrand, mesh: Mesh) -> tuple[Array, Array, Array]:
-    """Sums of e^{w X} dP, that times X - center and its square; log dP and w X."""
-    log_base, value = loss.log_base(x), loss.loss_at(x)
-    exponent = mesh.order * value
-    weight = jnp.exp(log_base + exponent - mesh.peak)
-    away = value - mesh.center
+def _tilted_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tuple:
+    one, order = args
+    x = mesh.nodes(index)
+    loss, peak = one.loss_at(x), mesh.peak[:, None]
+    weight = jnp.exp(one.log_base(x) + order[:, None] * loss - peak)
+    away = loss - mesh.center[:, None]
     rows = weight, weight * away, weight * jnp.square(away)
-    # Sums first: XLA would evaluate every row for each entry of a stack.
-    return jnp.stack([jnp.sum(row) for row in rows]), log_base, exponent
+    return tuple(jnp.sum(row, axis=1) for row in rows), ()
+
+
+def _growth_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tuple:
+    """Sums for the integrals less P's, and of the sizes that their roundings have."""
+    one, order = args
+    x = mesh.nodes(index)
+    log_base, exponent = one.log_base(x), order[:, None] * one.loss_at(x)
+    change, lifted = growth_of(log_base, exponent)
+    size = jnp.abs(change) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
+    return (jnp.sum(change, axis=1), jnp.sum(size, axis=1)), ()
+
+
+def _log_ends(one: Integrand, order: Array, mesh: Mesh) -> Float[Array, "k 2"]:
+    """Log of what is at both ends: the strip's vertical sides, and all beyond.
+
+    There the integrand's modulus exceeds that on the axis by at most what it does at
+    the strip's height, for the kernel is at most 1/2.
+    """
+    x, v = jnp.stack([mesh.place.start, mesh.place.end]), mesh.half_width
+    modulus, _ = one.turned(x, v)
+    density = one.log_base(x) + order[:, None] * one.loss_at(x)
+    lifted = 0.5 * jnp.square(v / one.noise_multiplier)
+    grown = jnp.minimum(order, 0)[:, None] * modulus + lifted
+    sides = density + grown + LOG_2 + jnp.log(v)
+    return jnp.logaddexp(sides, density + jnp.log(beyond_iterates(one)))

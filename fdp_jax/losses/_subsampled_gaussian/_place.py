@@ -29,26 +29,13 @@ class Interval(eqx.Module):
     """Largest |mode| of l(x)."""
 
 
-class Coarse(eqx.Module):
-    """Densities and losses at a few nodes from end to end."""
-
-    x: Float[Array, " n"]
-    log_base: Float[Array, " n"]
-    loss: Float[Array, " n"]
-    spacing: Float[Array, ""]
-    mode: Float[Array, ""]
-
-
 class Location(eqx.Module):
     order: Float[Array, ""]
     interval: Interval
     center: Float[Array, ""]
-    variance: Float[Array, ""]
-    """Tilted mean and variance of X."""
+    """Tilted mean of X."""
     peak: Float[Array, ""]
     """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
-    hidden: Float[Array, ""]
-    """Bound on how far l(x) exceeds it between the nodes."""
     log: Float[Array, ""]
     """Log of the whole integral, from that grid."""
     edge: Float[Array, ""]
@@ -111,45 +98,6 @@ def covers_base(one: Integrand, place: Interval) -> Array:
     return jnp.minimum(-place.start, place.end) >= 12 * one.noise_multiplier
 
 
-def coarse_grid(one: Integrand, place: Interval, count: int) -> Coarse:
-    """Some nodes from end to end of an interval."""
-    spacing = (place.end - place.start) / count
-    x = place.start + spacing * jnp.arange(count + 1, dtype=spacing.dtype)
-    return Coarse(x, one.log_base(x), one.loss_at(x), spacing, place.mode)
-
-
-def locate_on(one: Integrand, order: Float[Array, ""], grid: Coarse) -> Location:
-    """The place of e^{w X} dP, from a grid that holds all of it."""
-    x, spacing, loss = grid.x, grid.spacing, grid.loss
-    log_weight = grid.log_base + order * loss
-    count = x.size - 1
-    peak = jnp.max(log_weight)
-    weight = jnp.exp(log_weight - peak)
-    total = jnp.sum(weight)
-    center = jnp.sum(weight * loss) / total
-    # An outer mode without mass need not be integrated over.  As l'' >= -1 / s^2,
-    # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
-    # (For w < 0 there is one mode.)
-    flat = 0.125 * jnp.square(spacing / one.noise_multiplier)
-    kept = log_weight >= peak - _DROP - flat
-    first = jnp.maximum(jnp.argmax(kept) - 1, 0)
-    last = jnp.minimum(count + 1 - jnp.argmax(kept[::-1]), count)
-    edge = jnp.maximum(weight[first], weight[last])
-    return Location(
-        order=order,
-        interval=Interval(x[first], x[last], grid.mode),
-        center=center,
-        peak=peak,
-        hidden=0.125 * jnp.square(spacing / one.narrowest(order)),
-        log=peak + jnp.log(total * spacing),
-        edge=2 * edge / (total * spacing),
-        beyond=count * math.exp(-_DROP) / total,
-        variance=jnp.sum(weight * jnp.square(loss - center)) / total,
-        loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
-        loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
-    )
-
-
 def beyond_iterates(one: Integrand) -> Array:
     """Bound on the integral beyond the ends over the density there.
 
@@ -160,6 +108,36 @@ def beyond_iterates(one: Integrand) -> Array:
 
 
 def locate(one: Integrand, order: Float[Array, ""]) -> Location:
-    """The place of the integrand of a real order, without derivative."""
+    """The place of e^{w X} dP at a real order, from a grid that holds all of it.
+
+    It has no derivative.
+    """
     one = stop_gradient(one)
-    return locate_on(one, order, coarse_grid(one, interval_of(one, order), _NODES))
+    place = interval_of(one, order)
+    spacing = (place.end - place.start) / _NODES
+    x = place.start + spacing * jnp.arange(_NODES + 1, dtype=spacing.dtype)
+    loss = one.loss_at(x)
+    log_weight = one.log_base(x) + order * loss
+    peak = jnp.max(log_weight)
+    weight = jnp.exp(log_weight - peak)
+    total = jnp.sum(weight)
+    center = jnp.sum(weight * loss) / total
+    # An outer mode without mass need not be integrated over.  As l'' >= -1 / s^2,
+    # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
+    # (For w < 0 there is one mode.)
+    flat = 0.125 * jnp.square(spacing / one.noise_multiplier)
+    kept = log_weight >= peak - _DROP - flat
+    first = jnp.maximum(jnp.argmax(kept) - 1, 0)
+    last = jnp.minimum(_NODES + 1 - jnp.argmax(kept[::-1]), _NODES)
+    edge = jnp.maximum(weight[first], weight[last])
+    return Location(
+        order=order,
+        interval=Interval(x[first], x[last], place.mode),
+        center=center,
+        peak=peak,
+        log=peak + jnp.log(total * spacing),
+        edge=2 * edge / (total * spacing),
+        beyond=_NODES * math.exp(-_DROP) / total,
+        loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
+        loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
+    )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_2
+from ..._internal._rotation import rotation
 from ..._internal._special import log1p, log_turned
 from .._amplification import inclusion
 from ._integrand import Integrand
@@ -111,14 +112,11 @@ def lines_of(
     # The nodes' own cells reach half a step beyond the start.
     cells = jnp.arange(-1, _LINE_NODES + 1, dtype=spacing.dtype)
     x = place.start + spacing * cells
-    p = inclusion(one.u(x), one.sampling_prob)
     angle = v / jnp.square(s)
-    versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
-    versine, sine = versine[:, None], sine[:, None]
-    modulus, turn = log_turned(p, versine, sine)
+    modulus, turn = one.turned(x, v[:, None])
     along = one.log_integrand(x, order) + order * modulus + frequency * turn
-    bent = jnp.where(versine > -1, sine, 1)[:, 0]
-    bend = 0.5 * (jnp.abs(order) + frequency * bent) / (2 + versine[:, 0])
+    bent = jnp.where(angle < 0.5 * jnp.pi, jnp.sin(angle), 1)
+    bend = 0.5 * (jnp.abs(order) + frequency * bent) / (1 + jnp.cos(angle))
     bend = (1 + bend / jnp.square(s)) / jnp.square(s)
     hidden = 0.125 * jnp.square(spacing) * bend
     highest = jnp.maximum(along[:, 1:], along[:, :-1])
@@ -126,7 +124,8 @@ def lines_of(
     growth = LOG_2 + 0.5 * v * angle + integral - located.log
     # At the ends: |arg R| is concave in theta for p < 1/2, and convex for others.
     ends = jnp.asarray([1, _LINE_NODES + 1])
-    steepest = jnp.maximum(p[ends], turn[:, ends] / angle[:, None])
+    p = inclusion(one.u(x[ends]), one.sampling_prob)
+    steepest = jnp.maximum(p, turn[:, ends] / angle[:, None])
     rate = (0.5 * v[:, None] + frequency * steepest) / jnp.square(s)
     power = jnp.minimum(order, 0) * modulus[:, ends]
     return Lines(v, growth, jnp.max(rate, axis=1), jnp.max(power, axis=1))
@@ -145,6 +144,47 @@ def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Ar
     height = jnp.where(margin > 0, 1 / jnp.where(margin > 0, margin, 1), jnp.inf)
     error = sides + 2 * height * rise * edge * jnp.exp(lines.power)
     return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
+
+
+def along_bent_line(
+    one: Integrand,
+    x: Array,
+    order: Array,
+    frequency: Array,
+    scale: Array,
+    softness: Array | float = 0.0,
+) -> Array:
+    """The integrand's growth, a logarithm, on a line that leaves the axis.
+
+    On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
+    exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other factors are
+    the same for every tau.
+
+    Args:
+        one: The integrand.
+        x: Places on the axis.
+        order: The real order w.
+        frequency: tau.
+        scale: The frequency for which the line is best, or about that.
+        softness: One over the square of the width in which a cut falls, which grows
+            like e^{v^2 softness / 2}.
+    """
+    variance = jnp.square(one.noise_multiplier)
+    p = inclusion(one.u(x), one.sampling_prob)
+    # The best small shift is u = tau p / (1 + softness s^2 + (1 + max(-w, 0) p (1 - p))
+    # / s^2); then saturate, for the strip.  For w < 0 the power of the ratio grows with
+    # the shift.
+    steep = jnp.maximum(-order, 0) / variance
+    flat = 1 + 1 / variance + variance * softness
+    damping = flat + steep * p * (1 - p)
+    u = scale * p / damping
+    u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
+    u_slope = u_slope * p * (1 - p) / variance
+    saturation = 1 + u / (0.9 * jnp.pi * variance)
+    v, slope = u / saturation, u_slope / jnp.square(saturation)
+    modulus, turn = log_turned(p, *rotation(v / variance))
+    grown = 0.5 * jnp.square(v) * (1 / variance + softness)
+    return grown + order * modulus - frequency * turn + 0.5 * log1p(jnp.square(slope))
 
 
 def half_widths(one: Integrand, count: int = 40) -> Array:

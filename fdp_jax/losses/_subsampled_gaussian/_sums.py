@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
-from ..._internal._rotation import rotation
-from ..._internal._special import log1p, log_turned
+from ..._internal._special import log1p
 from ..._internal._waves import wave_products, wave_sums
-from .._amplification import inclusion
-from ._integrand import Integrand, growth_of
+from ._integrand import Integrand
+from ._strips import along_bent_line
 
 NODES = 64
 """Quadrature nodes evaluated together."""
@@ -29,8 +28,6 @@ class Plan(eqx.Module):
     blocks: Int[Array, ""]
     quadrature_error: Float[Array, ""]
     """Bound on |error of E_P[(dQ/dP)^z]| / e^Lambda(order), for |Im z| <= frequency."""
-    covers_base: Array
-    """Whether the interval also holds all of P."""
     loss_deviation: Float[Array, ""]
     loss_size: Float[Array, ""]
 
@@ -53,20 +50,6 @@ def _weighted(one: Integrand, x: Array, plan: Plan) -> tuple[Array, Array]:
     value = one.loss_at(x)
     weight = jnp.exp(one.log_base(x) + plan.order * value - plan.peak)
     return value - plan.center, weight
-
-
-def mgf_block(index: Array, one: Integrand, plan: Plan) -> tuple:
-    """Sums for E[R^w] - 1 and for its logarithm, and the sizes of their terms."""
-    x = nodes_of(index, plan.start, plan.spacing)
-    log_base = one.log_base(x)
-    exponent = plan.order * one.loss_at(x)
-    growth, lifted = growth_of(log_base, exponent)
-    weight = jnp.exp(log_base + exponent - plan.peak)
-    size = jnp.abs(growth) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
-    scale = 1 + jnp.abs(log_base) + jnp.abs(exponent)
-    sizes = plan.spacing * jnp.sum(size), plan.spacing * jnp.sum(weight * scale)
-    sums = jnp.sum(growth) * plan.spacing, jnp.sum(weight) * plan.spacing
-    return sums, sizes
 
 
 def characteristic_sums(
@@ -110,28 +93,10 @@ def points(
 def envelope_block(index: Array, one: Integrand, aux: tuple) -> tuple:
     """Sizes of the integrand on lines that leave the axis as far as is best."""
     located, frequency, spacing = aux
-    order = located.order
-    variance = jnp.square(one.noise_multiplier)
     x = nodes_of(index, located.interval.start, spacing)
-    log_weight = one.log_integrand(x, order) - located.peak
-    p = inclusion(one.u(x), one.sampling_prob)
-    cap = 0.9 * jnp.pi * variance
-    # The best small shift is u = tau p / (1 + (1 + max(-w, 0) p (1 - p)) / s^2); then
-    # saturate, for the strip.  For w < 0 the power of the ratio grows with the shift.
-    steep = jnp.maximum(-order, 0) / variance
-    flat = 1 + 1 / variance
-    damping = flat + steep * p * (1 - p)
+    log_weight = one.log_integrand(x, located.order) - located.peak
     scale = frequency * jnp.asarray([[1.0], [0.5]], x.dtype)
-    u = scale * p / damping
-    u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
-    u_slope = u_slope * p * (1 - p) / variance
-    saturation = 1 + u / cap
-    v, slope = u / saturation, u_slope / jnp.square(saturation)
-    angle = v / variance
-    versine, sine = rotation(angle)
-    modulus, turn = log_turned(p, versine, sine)
-    exponent = 0.5 * v * angle + order * modulus - frequency * turn
-    exponent = exponent + 0.5 * log1p(jnp.square(slope))
+    exponent = along_bent_line(one, x, located.order, frequency, scale)
     # Both sums with errors of a few units in the last place, which are allowed for.
     moved = jnp.exp(jnp.minimum(log_weight + exponent, 60))
     return (), (jnp.sum(jnp.exp(log_weight)), jnp.sum(moved, axis=1))
