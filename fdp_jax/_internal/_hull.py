@@ -73,7 +73,7 @@ def tradeoff_chain(
     return chain(alpha.size, above)
 
 
-def gap(value: Array, complement: Array, i: Array, j: Array) -> Array:
+def gap(value: Array, complement: Array, i: Any, j: Any) -> Array:
     """value[i] - value[j], from the complements where those are smaller."""
     direct = value[i] - value[j]
     return jnp.where(value[i] + value[j] <= 1, direct, complement[j] - complement[i])

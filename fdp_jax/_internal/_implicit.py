@@ -14,10 +14,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
+
+from ._shapes import Fixed
 
 Objective = Callable[[Array, PyTree, PyTree], Array]
 
@@ -158,7 +161,7 @@ def _optimum_or_kink_jvp(
     point, step = _kink(objective, *stop_gradient((point, args, aux)))
     pieces = _Pieces(objective)
     # How the point moves matters for higher derivatives.
-    smooth = implicit_root(_Slope(_First(objective)), point, args, aux)
+    smooth = implicit_root(_Slope(First(objective)), point, args, aux)
     kink = implicit_root(pieces, point, args, (step, aux))
     at = jnp.where(step > 0, kink, smooth)
     left, right = pieces.beside(at, args, (step, aux), tangents[2])
@@ -181,7 +184,7 @@ def _kink(
     objective: Objective, point: Array, args: PyTree, aux: PyTree
 ) -> tuple[Array, Array]:
     """The optimum, and how far from it its pieces can be seen; zero if it is smooth."""
-    first = _First(objective)
+    first = First(objective)
 
     def slope(x: Array) -> Array:
         value, found = jax.value_and_grad(first)(x, args, aux)
@@ -238,7 +241,7 @@ def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) ->
 
 
 @dataclasses.dataclass(frozen=True)
-class _First(_Slope):
+class First(_Slope):
     """The first number of an objective; equal for equal objectives."""
 
     def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
@@ -274,6 +277,39 @@ class _Pieces:
         places = point + step * jnp.asarray(_OFFSETS, step.dtype)
         found = jax.vmap(lambda x: self.objective(x, args, aux)[0])(places)
         return (2 * found[1] - found[0]) - (2 * found[2] - found[3])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parted:
+    """A function of any PyTree, of which some has no derivative.
+
+    Equal for equal functions and structures.
+    """
+
+    function: Callable[..., Any]
+    static: Fixed
+
+    def __call__(self, *given: Any) -> Any:
+        *point, arrays, (rest, aux) = given
+        whole = eqx.combine(arrays, rest, self.static.tree())
+        return self.function(*point, whole, aux)
+
+
+def parted(
+    function: Callable[..., Any], args: PyTree, aux: PyTree
+) -> tuple[Callable[..., Any], PyTree, PyTree]:
+    """An objective, its `args` and its `aux` of a function whose args are any PyTree.
+
+    Args:
+        function: A function of a point (or none), args and aux without closed-over
+            tracers.
+        args: What the value depends on; leaves that are no floating-point arrays have
+            no derivative, and those that are no arrays must be hashable.
+        aux: Constants.
+    """
+    arrays, others = eqx.partition(args, eqx.is_inexact_array)
+    rest, static = eqx.partition(others, eqx.is_array)
+    return _Parted(function, Fixed.of(static)), arrays, stop_gradient((rest, aux))
 
 
 def _guarded(value: Array, args: PyTree) -> Array:

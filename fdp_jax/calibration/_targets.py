@@ -22,13 +22,8 @@ from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
-from ..curves import (
-    AbstractGuarantee,
-    Bounds,
-    optimal_rates,
-    profile_at,
-    signs_of,
-)
+from ..curves import AbstractGuarantee, Bounds, Directed
+from ..curves.pointwise import both_logs, point_at, rates_at
 from ..engines import Interval
 from ..losses import ComposedLoss
 from ..mechanisms import parameter
@@ -153,7 +148,7 @@ class _AbstractProfileTarget(AbstractTarget):
         if isinstance(loss, AbstractGuarantee):
             found = loss._profile(epsilon)
         else:
-            found = profile_at(loss, signs_of(loss, "both"), epsilon)
+            found = point_at(Directed.of(loss, "both"), epsilon)
         goal = log_delta - log_rest
         excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
         # With no delta at all both are -inf.
@@ -300,10 +295,9 @@ class _AbstractRateTarget(AbstractTarget):
 
     def margin(self, loss: Any) -> Margin:
         alpha, log_power, log_beta = self._rates()
-        found = optimal_rates(loss, signs_of(loss, self.direction), alpha)
+        found = rates_at(Directed.of(loss, self.direction), *both_logs(alpha))
         goal = log_power - log_beta
-        log = lambda x: x.map(safe_log)
-        excess = _logit(log(found.tpr), log(found.beta))
+        excess = _logit(found.log_tpr, found.log_beta)
         return Margin(excess.map(lambda x: x - goal))
 
     def asked(self, mechanism: Any):

@@ -25,10 +25,8 @@ from .._internal._quadrature import between
 from .._internal._record import Record
 from ..curves import (
     Bounds,
-    with_gradient,
 )
 from .delta import (
-    Extremum,
     attached,
     certified,
     engines_of,
@@ -203,20 +201,13 @@ def _weighted(
     weigh = _near_zero(hyper_prior)
     found = search(first, second, weigh)
     at = extremum(found.nodes, weigh)
-    estimate = _attached((first, second), found.prepared, at, weigh)
+    # At a fixed prior, or at a kink.
+    estimate = attached((first, second), found.prepared, at, weigh=weigh)
     upper = at.upper if hyper_prior.convex else jnp.full_like(at.upper, jnp.inf)
     lower, upper = at.lower * (1 - 1e-14), upper * (1 + 1e-14)
     name = engines_of(first, second)
     value = certified(lower, estimate, upper, name, most=np.inf)
     return WeightedDivergence(value, prior_of(at))
-
-
-def _attached(
-    requests: tuple[Request, Request], prepared: tuple, at: Extremum, weigh: Callable
-) -> Array:
-    """The estimate with its derivative, the one at a fixed prior or at a kink."""
-    ends = jax.tree.map(lambda x: jnp.stack([x, x]), at)
-    return with_gradient(at.estimate, attached(requests, prepared, ends, weigh)[0])
 
 
 def _both_halves(request: Request, symmetric: bool) -> Request:

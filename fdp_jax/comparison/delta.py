@@ -8,7 +8,6 @@ is the regret of choosing M~ where M was thought to be as good: zero if and only
 is nowhere worse.  The upper bound holds for every prior: see `cells`.
 """
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -20,12 +19,11 @@ from jaxtyping import Array, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
-from .._internal._implicit import known_value, optimum_or_kink
+from .._internal._implicit import First, optimal_value, optimum_or_kink, parted
 from .._internal._precision import (
     in_float64,
 )
 from .._internal._record import Record
-from .._internal._shapes import Fixed
 from .._internal._show import LOWER, MIDDLE, UPPER
 from .._internal._text import joined_methods
 from ..curves import (
@@ -261,7 +259,8 @@ def _divergence(first: Request, second: Request, *, plain: bool) -> DeltaDiverge
     value, reverse = forward.estimate, backward.estimate
     if not plain:
         ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)
-        value, reverse = attached((first, second), found.prepared, ends)
+        one = lambda at, sign: attached((first, second), found.prepared, at, sign)
+        value, reverse = jax.vmap(one)(ends, jnp.asarray([1.0, -1.0]))
     larger = forward.estimate >= backward.estimate
     name = engines_of(first, second)
     direct = as_bounds(forward, value, name)
@@ -314,61 +313,35 @@ def as_bounds(at: Extremum, estimate: Array, method: str) -> Bounds:
 
 
 def attached(
-    requests: tuple[Request, Request], prepared: tuple, at: Extremum, weigh=None
-) -> Float[Array, " 2"]:
-    """T~ - T at one place and T - T~ at another, weighted, with their derivatives.
+    requests: tuple[Request, Request],
+    prepared: tuple,
+    at: Extremum,
+    sign: Array | float = 1.0,
+    weigh=None,
+) -> Float[Array, ""]:
+    """T~ - T at a place (T - T~ for sign -1), weighted, with its derivatives.
 
-    Those are at fixed priors, but that a kink moves; zero where there is no gap.
+    Zero where there is no gap.
     """
-    arrays, static = eqx.partition(requests, eqx.is_inexact_array)
-    rest, static = eqx.partition(static, eqx.is_array)
-    signs = jnp.asarray([1.0, -1.0])
-    signs = jnp.where((at.estimate > 0) & jnp.isfinite(at.epsilon), signs, 0.0)
-    aux = rest, prepared, at.epsilon, at.left, signs
-    gaps = _GapsAt(Fixed.of(static), weigh)
+    inside = jnp.isfinite(at.epsilon)
+    place = stop_gradient(jnp.where(inside, at.epsilon, 1.0))
+    sign = jnp.where(inside & (at.estimate > 0), sign, 0.0)
+    gap, *given = parted(_gap_at, (requests, weigh), (prepared, at.left, sign))
     if sources(*requests).knows_kinks:
-        return known_value(gaps, at.estimate, arrays, stop_gradient(aux))
-    objective = _GapAt(gaps)
-
-    def one(value: Array, epsilon: Array, left: Array, sign: Array) -> Array:
-        place = jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
-        place, aux = stop_gradient((place, (rest, prepared, left, sign)))
-        return optimum_or_kink(objective, value[None], place, arrays, aux)[0]
-
-    return jax.vmap(one)(at.estimate, *aux[2:])
+        return optimal_value(First(gap), at.estimate, place, *given)
+    return optimum_or_kink(gap, at.estimate[None], place, *given)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _GapsAt:
-    """The gaps at some thresholds; equal for equal structures."""
-
-    static: Fixed
-    weigh: Any
-
-    def __call__(self, arrays: Any, aux: tuple) -> Array:
-        rest, prepared, epsilon, left, sign = aux
-        pair = sources(*eqx.combine(arrays, rest, self.static.tree()))
-        finite = jnp.isfinite(epsilon)
-        safe = pair.on_kinks(jnp.where(finite, epsilon, 1.0))
-        one, other = pair.estimates(prepared, safe, left)
-        gaps = other - one
-        if self.weigh is not None:
-            weight = self.weigh(share(safe), left.astype(int))
-            some = (weight > 0) & jnp.isfinite(weight)
-            gaps = gaps * jnp.where(some, weight, 0.0)
-        return jnp.where(sign != 0, sign * gaps, 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class _GapAt:
-    """The gap as an objective, at one threshold; equal for equal gaps."""
-
-    gaps: _GapsAt
-
-    def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
-        *constants, left, sign = aux
-        at = *constants, epsilon[None], left[None], sign[None]
-        return self.gaps(arrays, at)
+def _gap_at(epsilon: Array, args: tuple, aux: tuple) -> Float[Array, " 1"]:
+    """The gap at one threshold, as an objective."""
+    (requests, weigh), (prepared, left, sign) = args, aux
+    one, other = sources(*requests).estimates(prepared, epsilon, left)
+    gap = other - one
+    if weigh is not None:
+        weight = weigh(share(epsilon), left.astype(int))
+        some = (weight > 0) & jnp.isfinite(weight)
+        gap = gap * jnp.where(some, weight, 0.0)
+    return jnp.where(sign != 0, sign * gap, 0.0)[None]
 
 
 # ------------------------------------------------------------- outside of the program

@@ -353,53 +353,51 @@ class Pair(eqx.Module):
         """Whether all kinks that can be told from smooth places are in `kinks`."""
         return all(isinstance(s, EngineSource) for s in (self.first, self.second))
 
-    def _each(self, function: Callable, *args: PyTree) -> tuple[PyTree, PyTree]:
-        """A function of the source and of arguments that come in pairs."""
+    def _each(
+        self, function: Callable, prepared: tuple = (None, None)
+    ) -> tuple[PyTree, PyTree]:
+        """A function of a source and of what it has prepared, of both."""
+        both = self.first, self.second
         if not self.alike:
-            pairs = zip(*args, strict=True) if args else ((), ())
-            one, other = pairs
-            return function(self.first, *one), function(self.second, *other)
+            one, other = map(function, both, prepared)
+            return one, other
         stack = lambda x, y: jax.tree.map(lambda u, v: jnp.stack([u, v]), x, y)
-        stacked = [stack(self.first, self.second), *(stack(*arg) for arg in args)]
-        found = lax.map(lambda x: function(*x), tuple(stacked))
+        found = lax.map(lambda x: function(*x), (stack(*both), stack(*prepared)))
         pick = lambda i: jax.tree.map(lambda x: x[i], found)
         return pick(0), pick(1)
 
-    def on_kinks(self, epsilon: Float[Array, " k"]) -> Float[Array, " k"]:
-        """The thresholds; those at a known kink move with it, as derivatives go."""
-        kinks = jnp.concatenate([self.first.kinks(), self.second.kinks()])
-        if kinks.size == 0:
-            return epsilon
+    def _on_kinks(self, epsilon: Float[Array, ""]) -> Float[Array, ""]:
+        """A threshold; one at a known kink moves with it, as derivatives go.
+
+        At zero, which is prior 1/2, there may be one that does not move.
+        """
+        zero = jnp.zeros(1, epsilon.dtype)
+        kinks = jnp.concatenate([zero, self.first.kinks(), self.second.kinks()])
         # Differentiated programs may round a kink otherwise than the search did.
-        distance = jnp.abs(stop_gradient(kinks) - epsilon[:, None])
+        distance = jnp.abs(stop_gradient(kinks) - epsilon)
         distance = jnp.where(jnp.isnan(distance), jnp.inf, distance)
-        same = jnp.min(distance, axis=1) <= _SAME * (1 + epsilon)
-        moved = kinks[jnp.argmin(distance, axis=1)]
-        return jnp.where(same & (epsilon > 0), moved, epsilon)
+        nearest = jnp.argmin(distance)
+        same = distance[nearest] <= jnp.where(nearest > 0, _SAME * (1 + epsilon), 0)
+        return jnp.where(same, kinks[nearest], epsilon)
 
     def prepared(self) -> tuple[PyTree, PyTree]:
         """Both preparations."""
-        return self._each(lambda s: s.prepared())
+        return self._each(lambda s, _: s.prepared())
 
     def deficits(self, prepared: tuple, epsilons: Array) -> tuple[Interval, Interval]:
         """T of both at the same thresholds."""
-        at = epsilons, epsilons
-        return self._each(lambda s, p, e: s.deficits(p, e), prepared, at)
+        return self._each(lambda s, p: s.deficits(p, epsilons), prepared)
 
     def log_deltas(self, prepared: tuple, epsilons: Array) -> tuple[Interval, Interval]:
         """Log delta of both at the same thresholds."""
-        at = epsilons, epsilons
-        return self._each(lambda s, p, e: s.log_deltas(p, e), prepared, at)
+        return self._each(lambda s, p: s.log_deltas(p, epsilons), prepared)
 
     def estimates(
-        self, prepared: tuple, epsilon: Float[Array, " k"], left: Bool[Array, " k"]
-    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """T of both at some finite thresholds, with derivatives."""
-
-        def all_of(source: AbstractSource, prepared: PyTree) -> Array:
-            return jax.vmap(lambda e, l: source.estimate(prepared, e, l))(epsilon, left)
-
-        return self._each(all_of, prepared)
+        self, prepared: tuple, epsilon: Float[Array, ""], left: Bool[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """T of both at one finite threshold, with derivatives."""
+        at = self._on_kinks(epsilon)
+        return self._each(lambda s, p: s.estimate(p, at, left), prepared)
 
 
 def _relation(guarantee: Any) -> NeighboringRelation | None:

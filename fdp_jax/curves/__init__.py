@@ -55,10 +55,6 @@ from ._queries import (
     elementwise as elementwise,
     ordered as ordered,
     over_signs as over_signs,
-    profile_at as profile_at,
     signs_of as signs_of,
 )
-from ._subject import Subject as Subject
-from ._tradeoff import (
-    optimal_rates as optimal_rates,
-)
+from ._subject import Directed as Directed, Subject as Subject

@@ -6,19 +6,10 @@ from jaxtyping import Array, Bool, Float
 
 from .. import engines
 from .._internal._record import Record
-from ..engines import AbstractPlan, Interval
+from ..engines import AbstractPlan
 from ..losses import ComposedLoss
-from ._bounds import beta_range, tpr_range
-from ._queries import at_infinity
 from .logs import Rates, point_beside
 from .optimum import line_of
-
-
-class ErrorRates(Record):
-    """Type II error and power of one test; each with its own relative accuracy."""
-
-    beta: Interval
-    tpr: Interval
 
 
 class Test(Record):
@@ -50,18 +41,6 @@ def rates_at(
     return line_of(point, thresholds, log_alpha, log_tnr), odds
 
 
-def linear(found: Rates, alpha: Array) -> ErrorRates:
-    """The error rates themselves, within what is known of them anyway."""
-    ranges = beta_range(alpha), tpr_range(alpha)
-    logs = found.log_beta, found.log_tpr
-    return ErrorRates(
-        *(
-            log.exponential().map(lambda x, r=r: jnp.clip(x, r.least, r.most))
-            for log, r in zip(logs, ranges, strict=True)
-        )
-    )
-
-
 def _log_odds(
     found: engines.Profile, distance: Array, negative: Array
 ) -> Float[Array, " e"]:
@@ -86,26 +65,25 @@ def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
     return log_more + engines.log_complement(gap)
 
 
-def beta_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
+def log_beta_at(threshold: Array, args: tuple, test: Test) -> Array:
+    """Log beta of the test at a threshold, as a function of the loss and of alpha."""
     found, threshold = _rates_of(threshold, args, test)
-    beta = jnp.exp(found.log_beta.estimate[0])
-    return jnp.where(test.kink, _held(beta, threshold), beta)
+    value = found.log_beta.estimate[0]
+    return jnp.where(test.kink, _held(value, threshold), value)
 
 
-def tpr_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
+def log_tpr_at(threshold: Array, args: tuple, test: Test) -> Array:
+    """Log power of that test."""
     found, threshold = _rates_of(threshold, args, test)
-    tpr = jnp.exp(found.log_tpr.estimate[0])
-    return jnp.where(test.kink, -_held(-tpr, threshold), tpr)
+    value = found.log_tpr.estimate[0]
+    return jnp.where(test.kink, -_held(-value, threshold), value)
 
 
-def _rates_of(
-    threshold: Array, args: tuple[ComposedLoss, Array], test: Test
-) -> tuple[Rates, Array]:
+def _rates_of(threshold: Array, args: tuple, test: Test) -> tuple[Rates, Array]:
     """The line at one threshold, and the threshold as it moves with the loss."""
-    loss, alpha = args
+    loss, log_alpha, log_tnr = args
     threshold = _carried(loss, threshold)
-    logs = jnp.log(alpha), jnp.log1p(-alpha)
-    return rates_at(loss, test, *logs, threshold[None])[0], threshold
+    return rates_at(loss, test, log_alpha, log_tnr, threshold[None])[0], threshold
 
 
 def _carried(loss: ComposedLoss, threshold: Array) -> Array:
@@ -133,14 +111,3 @@ def _held(value: Array, threshold: Array) -> Array:
     """
     fixed = stop_gradient(threshold)
     return value - 0.5 * jnp.square(threshold - fixed)
-
-
-def rates_at_edge(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> ErrorRates:
-    """f(0) = 1 - delta(inf) and f(1) = 0."""
-    end, rest = at_infinity(loss, signs)
-    return ErrorRates(
-        rest.map(lambda x: jnp.where(alpha > 0, 0.0, jnp.exp(x))),
-        end.map(lambda x: jnp.where(alpha > 0, 1.0, jnp.exp(x))),
-    )

@@ -1,10 +1,10 @@
-"""Programs that answer for a composed loss: its epsilons and its privacy profile.
+"""Questions with many arguments, directions, and the epsilons of a composed loss.
 
 Compiled programs see a loss, and neither the mechanism that it belongs to nor the
 neighboring relation: whatever has a loss of the same kind shares them.  They run in
-float64 and answer for `direction` "remove", "add" or "both"; "both" is the guarantee
-under add-or-remove-one: the worse of the two directions at every threshold, which
-convexifies min(f, f^-1) (Dong, Roth, Su 2022).
+float64 and answer for the worst of some directions: "remove", "add", or both, which is
+the guarantee under add-or-remove-one and convexifies min(f, f^-1) (Dong, Roth, Su
+2022).
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
 from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
-from ..engines import Interval, select
+from ..engines import Interval
 from ..losses import ComposedLoss
 from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
 
@@ -35,25 +35,11 @@ _Query = TypeVar("_Query", bound=Callable[..., Any])
 _SIGNS = {"remove": 1.0, "add": -1.0}
 
 
-Direction = str | float | Float[Array, ""]
-"""One of the three by its name, or the sign of "remove" (1) or "add" (-1): traced, so
-that one program answers for either."""
-
-
-def signs_of(loss: ComposedLoss, direction: Direction) -> Float[Array, " s"]:
-    """Directions to look at: +1 is "remove", -1 is "add"."""
-    if not isinstance(direction, str):
-        return jnp.asarray(direction, loss.counts[0].dtype)[None]
+def signs_of(loss: ComposedLoss, direction: str) -> Any:
+    """Directions to look at: +1 is "remove", -1 is "add"; an array of NumPy."""
     if direction == "both":
-        signs = [1.0] if loss.symmetric else [1.0, -1.0]
-    else:
-        signs = [_SIGNS[direction]]
-    return jnp.asarray(signs, loss.counts[0].dtype)
-
-
-def traced_direction(direction: str) -> str | float:
-    """The direction as programs take it that are compiled for one of them alike."""
-    return _SIGNS.get(direction, direction)
+        return np.asarray([1.0] if loss.symmetric else [1.0, -1.0])
+    return np.asarray([_SIGNS[direction]])
 
 
 def over_signs(one: Callable[[Array], PyTree], signs: Float[Array, " s"]) -> PyTree:
@@ -168,22 +154,15 @@ def inside(estimate: Array, lower: Array, upper: Array) -> Array:
 @at_any_length
 @in_float64
 def epsilon_bounds(
-    loss: ComposedLoss,
-    delta: Float[Array, "..."],
-    *,
-    direction: Direction,
+    loss: ComposedLoss, delta: Float[Array, "..."], *, signs: Float[Array, " s"]
 ) -> Bounds:
-    """Bounds of the least real epsilon with delta(epsilon) <= delta."""
-    signs = signs_of(loss, direction)
+    """Bounds of epsilon(delta), of the worst of some directions."""
 
     def one(delta: Array) -> Bounds:
         worst = engines.epsilon(loss, signs, safe_log(delta))
         return bounds_of(worst, jnp.isposinf(worst.upper), EPSILON)
 
     return dataclasses.replace(elementwise(one, delta), method=engines.route(loss))
-
-
-# ------------------------------------------------------------------------- profile
 
 
 class ProfilePoint(eqx.Module):
@@ -193,43 +172,6 @@ class ProfilePoint(eqx.Module):
     log_rest: Interval
     method: str = eqx.field(static=True, default="")
     """The engine that found them."""
-
-
-@at_any_length
-@in_float64(cast_out=False)
-def profile(
-    loss: ComposedLoss, epsilon: Float[Array, "..."], *, direction: Direction
-) -> ProfilePoint:
-    """The privacy profile at any real thresholds, for all questions that it answers."""
-    signs = signs_of(loss, direction)
-    one = lambda epsilon: profile_at(loss, signs, epsilon)
-    return dataclasses.replace(elementwise(one, epsilon), method=engines.route(loss))
-
-
-def profile_at(
-    loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
-) -> ProfilePoint:
-    """The worst direction's profile at any real epsilon, infinite ones included."""
-    infinite = jnp.isinf(epsilon)
-    finite = jnp.where(infinite, 1.0, epsilon)
-    negative = finite < 0
-    distance = jnp.abs(finite)
-
-    # What the plan and the profile both need of it is calculated once.
-    _, safe = engines.neutral(loss)
-    local = engines.plan(safe, jnp.where(negative, -signs, signs), distance)
-    found = engines.profile(safe, local, distance[None])
-    log_delta, log_rest = jax.tree.map(
-        lambda x: x[0], (found.log_delta, found.log_rest)
-    )
-    log_delta = select(negative, log_delta.reflected(distance), log_delta)
-    log_rest = select(negative, log_rest.shifted(-distance), log_rest)
-    end, rest = at_infinity(loss, signs)
-    ends = end.map(lambda x: jnp.where(epsilon > 0, x, 0.0))
-    rests = rest.map(lambda x: jnp.where(epsilon > 0, x, -jnp.inf))
-    return select(
-        infinite, ProfilePoint(ends, rests), ProfilePoint(log_delta, log_rest)
-    )
 
 
 def at_infinity(

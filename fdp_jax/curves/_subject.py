@@ -1,14 +1,67 @@
-"""What compiled programs are asked about: a composed loss in a direction."""
+"""What compiled programs are asked about: a composed loss in a direction.
+
+The signs of directions are arguments of programs, so that "remove" and "add" share
+them.
+"""
 
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
+from .. import engines
 from ..losses import ComposedLoss
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, epsilon_bounds, profile, traced_direction
-from ._tradeoff import error_rate_bounds
+from ._queries import ProfilePoint, at_infinity, epsilon_bounds, signs_of
+from ._tradeoff import searched_rates
+from .logs import Rates, point_beside, symmetric_ends
+from .pointwise import AbstractPointwise
+
+
+class Directed(AbstractPointwise):
+    """The worst of some directions of a composed loss, point by point."""
+
+    loss: ComposedLoss
+    signs: Float[Array, " s"]
+
+    @classmethod
+    def of(cls, loss: ComposedLoss, direction: str) -> "Directed":
+        """The guarantee in a direction, or in both."""
+        return cls(loss, signs_of(loss, direction))
+
+    @property
+    def _method(self) -> str:
+        return engines.route(self.loss)
+
+    def _point(self, epsilon):
+        negative, distance = epsilon < 0, jnp.abs(epsilon)
+        # What the plan and the profile both need of it is calculated once.
+        _, safe = engines.neutral(self.loss)
+        seen = jnp.where(negative, -self.signs, self.signs)
+        found = engines.profile(
+            safe, engines.plan(safe, seen, distance), distance[None]
+        )
+        log_delta, log_rest = jax.tree.map(
+            lambda x: x[0], (found.log_delta, found.log_rest)
+        )
+        return point_beside(epsilon, negative, log_delta, log_rest)
+
+    def _rates(self, log_alpha, log_tnr):
+        _, safe = engines.neutral(self.loss)
+        logs = log_alpha, log_tnr
+        found = engines.exact_rates(safe, self.signs, *logs)
+        return (
+            searched_rates(safe, self.signs, *logs) if found is None else Rates(*found)
+        )
+
+    def _ends(self):
+        return symmetric_ends(*at_infinity(self.loss, self.signs))
+
+    def _solve(self, delta: Any) -> Bounds:
+        return epsilon_bounds(self.loss, delta, signs=self.signs)
 
 
 class Subject(AbstractGuarantee):
@@ -25,16 +78,14 @@ class Subject(AbstractGuarantee):
         """The privacy loss, direction "remove"."""
         return self.composed
 
-    @property
-    def _asked(self) -> str | float:
-        """The direction in a form whose two ways share programs."""
-        return traced_direction(self.direction)
+    def _directed(self) -> Directed:
+        return Directed.of(self.composed, self.direction)
 
     def _solve(self, delta: Any) -> Bounds:
-        return epsilon_bounds(self.composed, delta, direction=self._asked)
+        return self._directed()._solve(delta)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
-        return profile(self.composed, epsilon, direction=self._asked)
+        return self._directed()._profile(epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return error_rate_bounds(self.composed, alpha, direction=self._asked)
+        return self._directed()._error_rate_bounds(alpha)

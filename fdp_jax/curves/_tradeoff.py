@@ -20,27 +20,10 @@ from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._logs import LOG_HALF
-from .._internal._precision import in_float64
 from ..engines import Interval, select
 from ..losses import ComposedLoss
-from ._bounds import Bounds, beta_range, tpr_range
-from ._error_rates import (
-    ErrorRates,
-    Test,
-    beta_at,
-    linear,
-    rates_at,
-    rates_at_edge,
-    tpr_at,
-)
-from ._queries import (
-    Direction,
-    at_any_length,
-    bounds_of,
-    elementwise,
-    over_signs,
-    signs_of,
-)
+from ._error_rates import Test, log_beta_at, log_tpr_at, rates_at
+from ._queries import over_signs
 from .logs import Rates
 from .optimum import best_of
 
@@ -57,37 +40,6 @@ _FLAT = 1e-6
 """A change of log-odds that says nothing."""
 _SETTLED = 1e-7
 """Distance to the next anchor, on the scale of the profile, that is none."""
-
-
-@at_any_length
-@in_float64
-def error_rate_bounds(
-    loss: ComposedLoss,
-    alpha: Float[Array, "..."],
-    *,
-    direction: Direction,
-) -> tuple[Bounds, Bounds]:
-    """Bounds of f(alpha) and of the power 1 - f(alpha)."""
-    signs = signs_of(loss, direction)
-
-    def one(alpha: Array) -> tuple[Bounds, Bounds]:
-        found = optimal_rates(loss, signs, alpha)
-        interior = (alpha > 0) & (alpha < 1)
-        return (
-            bounds_of(
-                found.beta,
-                (found.beta.lower <= 0) & interior,
-                beta_range(alpha),
-            ),
-            bounds_of(found.tpr, (found.tpr.upper >= 1) & interior, tpr_range(alpha)),
-        )
-
-    beta, tpr = elementwise(one, alpha)
-    method = engines.route(loss)
-    return (
-        dataclasses.replace(beta, method=method),
-        dataclasses.replace(tpr, method=method),
-    )
 
 
 class _Place(eqx.Module):
@@ -124,54 +76,26 @@ class _State(eqx.Module):
     found: Rates
 
 
-def optimal_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> ErrorRates:
-    """f(alpha) and 1 - f(alpha) of the worst of the given directions."""
-    edge = (alpha <= 0) | (alpha >= 1)
-    inner = jnp.where(edge, 0.5, alpha)
-    _, safe = engines.neutral(loss)
-    result = _exact_rates(safe, signs, inner)
-    if result is None:
-        result = _searched_rates(safe, signs, inner)
-    return select(edge, rates_at_edge(loss, signs, alpha), result)
-
-
-def _exact_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> ErrorRates | None:
-    """Error rates of losses whose profile has known kinks."""
-    found = engines.exact_rates(loss, signs, alpha)
-    if found is None:
-        return None
-    beta, tpr = found
-    return ErrorRates(
-        beta.map(lambda x: jnp.clip(x, 0, 1 - alpha)),
-        tpr.map(lambda x: jnp.clip(x, alpha, 1)),
-    )
-
-
-def _searched_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], inner: Float[Array, ""]
-) -> ErrorRates:
-    """From thresholds around a few anchors."""
-    logs, best = _search(*stop_gradient((loss, signs, inner)))
-    found = linear(logs, inner)
-    args = loss, inner
-    beta = optimal_value(beta_at, found.beta.estimate, best.anchor, args, best)
-    tpr = optimal_value(tpr_at, found.tpr.estimate, best.anchor, args, best)
-    return ErrorRates(
-        Interval(found.beta.lower, jnp.clip(beta, 0, 1 - inner), found.beta.upper),
-        Interval(found.tpr.lower, jnp.clip(tpr, inner, 1), found.tpr.upper),
+def searched_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_alpha: Array, log_tnr: Array
+) -> Rates:
+    """Logs of f(alpha) and 1 - f(alpha), from thresholds around a few anchors."""
+    args = loss, log_alpha, log_tnr
+    found, best = _search(*stop_gradient((loss, signs, log_alpha, log_tnr)))
+    at = lambda f, x: optimal_value(f, x.estimate, best.anchor, args, best)
+    beta, tpr = at(log_beta_at, found.log_beta), at(log_tpr_at, found.log_tpr)
+    return Rates(
+        dataclasses.replace(found.log_beta, estimate=beta),
+        dataclasses.replace(found.log_tpr, estimate=tpr),
     )
 
 
 def _search_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+    loss: ComposedLoss, signs: Float[Array, " s"], log_alpha: Array, log_tnr: Array
 ) -> tuple[Rates, Test]:
     """The error rates, without derivative, and the test that has it."""
-    places = _places(loss, signs, alpha)
-    logs = jnp.log(alpha), jnp.log1p(-alpha)
+    places = _places(loss, signs, jnp.exp(log_alpha))
+    logs, target = (log_alpha, log_tnr), log_alpha - log_tnr
     given = places.anchor.size
     first = jax.tree.map(lambda x: x[0], places)
     coarse = engines.engine_of(loss).coarse
@@ -194,14 +118,14 @@ def _search_rates(
         points = jax.tree.map(
             lambda all, x: lax.dynamic_update_slice(all, x, (slot,)), state.points, new
         )
-        following, settled = _following(points, new, place, alpha)
+        following, settled = _following(points, new, place, target)
         # Unless a given place is nearer it says nothing of where to look next.
-        miss = jnp.abs(new.odds[new.odds.size // 2] - _odds(alpha))
+        miss = jnp.abs(new.odds[new.odds.size // 2] - target)
         nearer = (miss < state.nearest) | (state.step == 0)
         if not coarse:
             # Tangents cross next to a kink, of which a secant only makes one end move.
             turn = state.step % 2 == 0
-            later = select(turn, following, _secant(points, following, alpha))
+            later = select(turn, following, _secant(points, following, target))
             later = select(state.step < given, state.place, later)
             following = select(nearer, following, later)
         middle = new.threshold.size // 2
@@ -221,14 +145,14 @@ def _search_rates(
     shape = jax.eval_shape(look, first)
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape[0])
     size = (given + _MORE) * shape[1].threshold.size
-    free = jnp.full(size, jnp.inf, alpha.dtype)
+    free = jnp.full(size, jnp.inf, target.dtype)
     unknown = Interval(-free, free, free)
-    none = jnp.zeros_like(alpha)
+    none = jnp.zeros_like(target)
     nothing = Interval(none - jnp.inf, none, none)
     start = _State(
         step=jnp.zeros((), jnp.int32),
         place=first,
-        nearest=jnp.full_like(alpha, jnp.inf),
+        nearest=jnp.full_like(target, jnp.inf),
         points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free)),
         best=empty,
         rates=(none, none),
@@ -297,13 +221,12 @@ def _sound(bounds: Interval) -> Interval:
 
 
 def _following(
-    points: _Points, new: _Points, place: _Place, alpha: Array
+    points: _Points, new: _Points, place: _Place, target: Array
 ) -> tuple[_Place, Bool[Array, ""]]:
     """The threshold with P(X > eps) = alpha by the last points, and if they are there.
 
     It is the slope of the objective, and its logarithm about straight.
     """
-    target = _odds(alpha)
     middle = new.threshold.size // 2
     anchor, odds = new.threshold[middle], new.odds[middle]
     fall, width = (x[-1] - x[0] for x in (new.odds, new.threshold))
@@ -320,7 +243,7 @@ def _following(
     low, high = (points.threshold[i] for i in ends)
     following = anchor + change
     inside = (following > low) & (following < high)
-    between = _between(points, (ends[0], ends[1]), alpha)
+    between = _between(points, ends, jax.nn.sigmoid(target))
     following = jnp.where(bracketed & ~inside, between, following)
 
     # Not closer than the profile is known.
@@ -332,13 +255,8 @@ def _following(
     return _Place(following, scale, jnp.zeros((), bool)), settled
 
 
-def _odds(alpha: Array) -> Array:
-    return jnp.log(alpha) - jnp.log1p(-alpha)
-
-
-def _secant(points: _Points, place: _Place, alpha: Array) -> _Place:
+def _secant(points: _Points, place: _Place, target: Array) -> _Place:
     """Another place: where log-odds are those of alpha if they are straight between."""
-    target = _odds(alpha)
     low, high, bracketed = _bracket(points, target)
     (left, above), (right, below) = (
         (points.threshold[i], points.odds[i]) for i in (low, high)
@@ -359,7 +277,7 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
     return jnp.argmax(left), jnp.argmin(right), both
 
 
-def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
+def _between(points: _Points, ends: list[Array], alpha: Array) -> Array:
     """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
     log_beta = points.rates.log_beta.estimate

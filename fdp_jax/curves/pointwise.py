@@ -18,7 +18,7 @@ from .._internal._precision import in_float64
 from .._internal._roots import bisect
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
-from ._bounds import DELTA, EPSILON, LOGARITHM, Bounds
+from ._bounds import DELTA, EPSILON, LOGARITHM, Bounds, Range, beta_range, tpr_range
 from ._guarantee import AbstractGuarantee
 from ._queries import ProfilePoint, at_any_length, bounds_of, elementwise
 from .logs import Ends, Point, Rates, exact
@@ -29,7 +29,7 @@ _GROWTH, _STEPS = 60, 110
 class AbstractPointwise(AbstractGuarantee):
     """A guarantee with certified numbers at every threshold and level."""
 
-    _method: ClassVar[str] = ""
+    _method: ClassVar[Any] = ""
     """Its route, among the names of engines."""
 
     @abc.abstractmethod
@@ -105,6 +105,14 @@ def profile(curve: Any, epsilon: Array) -> ProfilePoint:
     return elementwise(one, epsilon)
 
 
+def _of_rate(found: Interval, vacuous: Array, known: Range, method: str) -> Bounds:
+    """Bounds of an error rate, within what is known of it anyway."""
+    lower, upper = (
+        jnp.clip(x, known.least, known.most) for x in (found.lower, found.upper)
+    )
+    return bounds_of(Interval(lower, found.estimate, upper), vacuous, known, method)
+
+
 @at_any_length
 @in_float64
 def error_rate_bounds(
@@ -117,15 +125,16 @@ def error_rate_bounds(
         log_alpha, log_tnr = logs[::-1] if complement else logs
         found = rates_at(curve, log_alpha, log_tnr)
         beta, tpr = found.log_beta, found.log_tpr
-        inner = (share > 0) & (share < 1)
-        vacuous = inner & jnp.isneginf(beta.lower), inner & (tpr.upper >= 0)
+        ranges = LOGARITHM, LOGARITHM
         if not log:
             beta, tpr = beta.exponential(), tpr.exponential()
-        # Both are known to be relatively accurate, unlike differences of masses.
-        known = LOGARITHM if log else DELTA
+            rates = beta_range(share), tpr_range(share)
+            ranges = (DELTA, DELTA) if complement else rates
+        inner = (share > 0) & (share < 1)
+        least, most = ranges[0].least, ranges[1].most
         return (
-            bounds_of(beta, vacuous[0], known, curve._method),
-            bounds_of(tpr, vacuous[1], known, curve._method),
+            _of_rate(beta, inner & (beta.lower <= least), ranges[0], curve._method),
+            _of_rate(tpr, inner & (tpr.upper >= most), ranges[1], curve._method),
         )
 
     return elementwise(one, share)

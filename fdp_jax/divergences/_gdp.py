@@ -10,7 +10,6 @@ certifies the whole range.
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -19,10 +18,9 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import known, outside_transformations
-from .._internal._implicit import optimum_or_kink
+from .._internal._implicit import optimum_or_kink, parted
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
-from .._internal._shapes import Fixed
 from ..curves import (
     with_gradient,
 )
@@ -163,23 +161,14 @@ def _regret(loss: ComposedLoss, mu: Array, *, plain: bool) -> Array:
     value = jnp.maximum(values[best], 0.0)
     if plain:
         return value
-    arrays, static = eqx.partition((loss, mu), eqx.is_inexact_array)
-    rest, static = eqx.partition(static, eqx.is_array)
     some = (value > 0) & jnp.isfinite(at)
-    aux = stop_gradient((rest, some))
-    objective = _RegretAt(Fixed.of(static))
-    return optimum_or_kink(objective, value[None], places[best], arrays, aux)[0]
+    objective, *given = parted(_regret_at, (loss, mu), some)
+    return optimum_or_kink(objective, value[None], places[best], *given)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _RegretAt:
-    """The regret at one threshold, as an objective; equal for equal structures."""
-
-    static: Fixed
-
-    def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
-        rest, some = aux
-        loss, mu = eqx.combine(arrays, rest, self.static.tree())
-        safe = jnp.where(some, mu, 1.0)
-        found = regret_at(safe, epsilon, profile(loss, epsilon).estimate)
-        return jnp.where(some, found, 0.0)[None]
+def _regret_at(epsilon: Array, args: tuple, some: Array) -> Float[Array, " 1"]:
+    """The regret at one threshold, as an objective."""
+    loss, mu = args
+    safe = jnp.where(some, mu, 1.0)
+    found = regret_at(safe, epsilon, profile(loss, epsilon).estimate)
+    return jnp.where(some, found, 0.0)[None]

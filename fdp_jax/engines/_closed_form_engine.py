@@ -162,6 +162,6 @@ class ClosedFormEngine(AbstractEngine):
         forms = jax.vmap(loss.closed_form)(sides)
         return closed_threshold(forms, largest_loss(loss, sides), log_alpha)
 
-    def exact_rates(self, loss, signs, alpha):
+    def exact_rates(self, loss, signs, log_alpha, log_tnr):
         first, *others = (loss.closed_form(sign) for sign in signs)
-        return first.error_rates(others[0] if others else None, alpha)
+        return first.error_rates(others[0] if others else None, log_alpha, log_tnr)

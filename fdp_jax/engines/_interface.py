@@ -109,6 +109,10 @@ class AbstractEngine(eqx.Module):
         """The threshold of a type I error, and the scale of the profile there."""
 
     def exact_rates(
-        self, loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+        self,
+        loss: ComposedLoss,
+        signs: Float[Array, " s"],
+        log_alpha: Float[Array, ""],
+        log_tnr: Float[Array, ""],
     ) -> tuple[Interval, Interval] | None:
-        """f(alpha) and 1 - f(alpha) where all kinks of f are known, else None."""
+        """Logs of f and 1 - f where all kinks of f are known, else None."""

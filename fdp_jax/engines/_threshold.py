@@ -30,13 +30,15 @@ def threshold(
 
 
 def exact_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+    loss: ComposedLoss,
+    signs: Float[Array, " s"],
+    log_alpha: Float[Array, ""],
+    log_tnr: Float[Array, ""],
 ) -> tuple[Interval, Interval] | None:
-    """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
+    """Logs of f and 1 - f of the worst direction where all kinks are known."""
     nothing, loss = neutral(loss)
-    found = engine_of(loss).exact_rates(loss, signs, alpha)
+    found = engine_of(loss).exact_rates(loss, signs, log_alpha, log_tnr)
     if found is None:
         return None
-    logs = jnp.log1p(-alpha), jnp.log(alpha)
-    beta, power = (exactly(x, CLOSED_FORM).exponential() for x in logs)
+    beta, power = (exactly(x, CLOSED_FORM) for x in (log_tnr, log_alpha))
     return select(nothing, (beta, power), found)

@@ -207,7 +207,6 @@ def _steps(epsilon: Any, distance: Any) -> tuple[Any, Any]:
 
 def _loss(epsilon: Array, distance: Array, connected: bool) -> Array:
     """Eps k, 0 for eps = 0 at finite distance, inf at infinite distance."""
-    epsilon, distance = as_float(epsilon), as_float(distance)
     far = jnp.isinf(distance) | (not connected)
     return jnp.where(far, jnp.inf, epsilon * jnp.where(far, 0.0, distance))
 
@@ -223,8 +222,7 @@ def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
 
 
 @in_float64
-def _laplace_sum(statistic, epsilon, n) -> Pair:
-    t, epsilon, n = as_float(statistic), as_float(epsilon), as_float(n)
+def _laplace_sum(t, epsilon, n) -> Pair:
     scale = jnp.log(0.5 * epsilon)
     inside = jnp.clip(jnp.round(t), 0.0, n)
     nearest = jnp.where(t <= 0, -t, jnp.where(t >= n, t - n, jnp.abs(t - inside)))
@@ -235,7 +233,6 @@ def _laplace_sum(statistic, epsilon, n) -> Pair:
 
 @in_float64
 def _local(epsilon, n) -> Pair:
-    epsilon, n = as_float(epsilon), as_float(n)
     ends = -n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon)
     return Outward(*ends)
 

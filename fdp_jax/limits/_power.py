@@ -299,7 +299,6 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
 def _odds_tail(
     f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Bound
 ) -> Outward:
-    epsilon, gap = as_float(epsilon), as_float(gap)
     found = jnp.exp(jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0))
     return Outward(found, found)
 

@@ -272,23 +272,25 @@ class ErrorPair(eqx.Module):
 
 
 def error_rates(
-    directions: "tuple[AtomicForm, ...]", alpha: Float[Array, ""]
+    directions: "tuple[AtomicForm, ...]", log_alpha: Float[Array, ""]
 ) -> tuple[Interval, Interval]:
-    """f(alpha) and 1 - f(alpha) of the worst direction, for 0 < alpha < 1.
+    """Logs of f(alpha) and 1 - f(alpha) of the worst direction, for 0 < alpha < 1.
 
     f(alpha) = max over eps of 1 - delta(eps) - e^eps alpha, whose kinks are known: the
     maximum is at one of them.  There f joins two vertices of the directions' trade-off
     functions, which have the derivatives of every order.
     """
-    fixed, level = stop_gradient((directions, alpha))
+    fixed, level = stop_gradient((directions, log_alpha))
     thresholds = candidates(fixed)
     rests = jnp.exp(jnp.stack([form.log_rest(thresholds) for form in fixed]))
     powers = jnp.exp(jnp.stack([form.log_delta(thresholds) for form in fixed]))
-    used = jnp.exp(jnp.minimum(thresholds + safe_log(level), 700))
+    used = jnp.exp(jnp.minimum(thresholds + level, 700))
     best = jnp.argmin(jnp.max(powers, axis=0) + used)
     epsilon, rest = thresholds[best], rests[:, best]
     # Errors of the masses and of a crossing's place: see `AtomicForm.loss_error`.
     slip = 4 * jnp.max(jnp.stack([form.slip(epsilon) for form in fixed]))
+    # And of alpha, whose share of 1 - f(alpha) is at most 1.
+    slip = slip + 4 * ULP * (1 + jnp.abs(level))
     active = rest <= jnp.min(rest) + slip
     tests = [_tests_at(form.atoms, epsilon, slip) for form in directions]
     tests = jax.tree.map(lambda *x: jnp.stack(x), *tests)
@@ -297,7 +299,7 @@ def error_rates(
     low = jax.tree.map(lambda x: x[first, 0], tests)
     high = jax.tree.map(lambda x: x[last, 1], tests)
     width = high.alpha - low.alpha
-    share = (alpha - low.alpha) / jnp.where(width > 0, width, 1)
+    share = (jnp.exp(log_alpha) - low.alpha) / jnp.where(width > 0, width, 1)
     share = jnp.where(width > 0, share, 0)
     beta = (1 - share) * low.beta + share * high.beta
     tpr = (1 - share) * low.tpr + share * high.tpr
@@ -306,8 +308,8 @@ def error_rates(
     truncated = jnp.max(jnp.exp(jnp.stack([form.log_truncated() for form in fixed])))
     lost = max(form.lost() for form in fixed)
     return (
-        Interval(value - slip, beta, value + slip + truncated + lost),
-        Interval(power * (1 - slip) - truncated, tpr, power * (1 + slip)),
+        Interval(value - slip, beta, value + slip + truncated + lost).map(safe_log),
+        Interval(power * (1 - slip) - truncated, tpr, power * (1 + slip)).map(safe_log),
     )
 
 
@@ -374,7 +376,7 @@ class AtomicForm(AbstractClosedForm):
         apart = 2 * jnp.asarray(self.atoms.mass_error) if apart is None else apart
         return rounding + stop_gradient(apart)
 
-    def error_rates(self, other, alpha):
+    def error_rates(self, other, log_alpha, log_tnr):
         if self.atoms.log_p.size > FEW_OUTPUTS:
             return None
-        return error_rates((self,) if other is None else (self, other), alpha)
+        return error_rates((self,) if other is None else (self, other), log_alpha)

@@ -77,18 +77,23 @@ class AbstractClosedForm(eqx.Module):
             log_tnr: log(1 - alpha), which has the digits where alpha is close to 1.
         """
 
-    def error_rates(self, other: Any, alpha: Array) -> tuple[Interval, Interval] | None:
-        """f(alpha) and 1 - f(alpha) where all the kinks of f are known, else None.
+    def error_rates(
+        self, other: Any, log_alpha: Array, log_tnr: Array
+    ) -> tuple[Interval, Interval] | None:
+        """Logs of f and 1 - f at a type I error where all kinks of f are known.
+
+        Otherwise None.
 
         Args:
             other: The closed form of the other direction, if the worst of both counts,
                 else None.
-            alpha: In (0, 1).
+            log_alpha: Log alpha, for alpha in (0, 1).
+            log_tnr: log(1 - alpha).
         """
-        found = self.log_rates(jnp.log(alpha), log1p(-alpha))
+        found = self.log_rates(log_alpha, log_tnr)
         if found is None:
             return None
-        beta, power = (exactly(x, CLOSED_FORM).exponential() for x in found)
+        beta, power = (exactly(x, CLOSED_FORM) for x in found)
         return beta, power
 
     def lost(self) -> float:

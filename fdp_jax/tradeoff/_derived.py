@@ -1,7 +1,7 @@
 """Trade-off functions made of others: subsampled, mixed, of groups."""
 
 import functools
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from .. import mechanisms
 from .._internal import _checks
 from .._internal._logs import LOG_HALF
 from .._internal._roots import bisect
-from .._internal._special import log1mexp, safe_log
+from .._internal._special import log1mexp, log_weighted_sum
 from .._internal._tolerances import LOG_OPERATIONS
 from ..curves.logs import (
     Ends,
@@ -28,7 +28,7 @@ from ..curves.logs import (
     times,
     widened,
 )
-from ..curves.pointwise import point_at, rates_at
+from ..curves.pointwise import both_logs, point_at, rates_at
 from ..engines import Interval, log_complement, select
 from ..mechanisms import (
     as_float,
@@ -37,6 +37,8 @@ from ..mechanisms import (
 from ._base import AbstractTradeOff
 from ._families import Identity
 from ._symmetric import Inverse
+
+_T = TypeVar("_T")
 
 
 def _require(name: str, value: Any) -> AbstractTradeOff:
@@ -74,10 +76,7 @@ class Subsampled(AbstractTradeOff):
         _require("tradeoff", self.tradeoff)
 
     def _logs(self) -> tuple[Array, Array]:
-        share = as_float(self.sampling_prob)
-        one = share >= 1
-        rest = jnp.log1p(-jnp.where(one, 0.0, share))
-        return safe_log(share), jnp.where(one, -jnp.inf, rest)
+        return both_logs(as_float(self.sampling_prob))
 
     def _point(self, epsilon):
         log_share, log_rest = self._logs()
@@ -200,30 +199,20 @@ class Mixture(AbstractTradeOff):
             f"{len(self.tradeoffs)} and {self.probs.shape[0]}",
         )
 
-    def _mean(self, parts: list[Interval]) -> Interval:
+    def _mean(self, parts: list[_T]) -> _T:
+        """Points or ends of the functions, averaged number by number."""
         probs = as_float(self.probs)
-        weights = safe_log(probs / jnp.sum(probs))
-        total = times(parts[0], weights[0])
-        for part, weight in zip(parts[1:], weights[1:], strict=True):
-            total = add(total, times(part, weight))
-        return capped(widened(total, LOG_OPERATIONS))
+        mean = lambda *x: log_weighted_sum(probs / jnp.sum(probs), jnp.stack(x))
+        total = jax.tree.map(mean, *parts)
+        rounded = lambda x: capped(widened(x, LOG_OPERATIONS))
+        is_one = lambda x: isinstance(x, Interval)
+        return jax.tree.map(rounded, total, is_leaf=is_one)
 
     def _point(self, epsilon):
-        points = [f._point(epsilon) for f in self.tradeoffs]
-        return Point(
-            self._mean([x.log_delta for x in points]),
-            self._mean([x.log_reverse for x in points]),
-            self._mean([x.log_rest for x in points]),
-        )
+        return self._mean([f._point(epsilon) for f in self.tradeoffs])
 
     def _ends(self):
-        ends = [f._ends() for f in self.tradeoffs]
-        return Ends(
-            self._mean([x.log_end for x in ends]),
-            self._mean([x.log_start for x in ends]),
-            self._mean([x.log_reverse_end for x in ends]),
-            self._mean([x.log_reverse_start for x in ends]),
-        )
+        return self._mean([f._ends() for f in self.tradeoffs])
 
     def _is_symmetric(self):
         return all(f._is_symmetric() for f in self.tradeoffs)

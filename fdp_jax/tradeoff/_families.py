@@ -12,15 +12,15 @@ from .. import mechanisms
 from .._internal import _checks
 from .._internal._special import ndtri_from_logs, safe_log
 from ..curves.logs import (
-    Point,
     Rates,
     closed,
     log_add,
     no_ends,
     plus,
-    reflect,
+    point_beside,
     symmetric_ends,
 )
+from ..curves.pointwise import both_logs
 from ..engines import log_complement
 from ..losses import GaussianForm, LaplaceForm, LogisticForm
 from ..mechanisms import (
@@ -45,7 +45,8 @@ class AbstractLocation(AbstractSymmetric):
 
     def _point(self, epsilon):
         form, size = self._form(as_float(self.mu)), jnp.abs(epsilon)
-        return _mirrored(epsilon, form.log_delta(size), form.log_rest(size))
+        logs = closed(form.log_delta(size)), closed(form.log_rest(size))
+        return point_beside(epsilon, epsilon < 0, *logs)
 
     def _rates(self, log_alpha, log_tnr):
         found = self._form(as_float(self.mu)).log_rates(log_alpha, log_tnr)
@@ -167,8 +168,7 @@ class _AbstractTwoPoint(AbstractSymmetric):
     def _point(self, epsilon):
         # Vertices at alpha = 0, the fixed point and 1 - delta, for eps >= 0.
         size, (own, delta) = jnp.abs(epsilon), self._numbers()
-        log_keep = jnp.where(delta < 1, jnp.log1p(-jnp.where(delta < 1, delta, 0)), 0)
-        log_keep = jnp.where(delta < 1, log_keep, -jnp.inf)
+        log_lost, log_keep = both_logs(delta)
         inside = size < own
         # 1 - delta(eps) = (1 - delta) (1 + e^eps) / (1 + e^eps0), and the rest of it
         # (1 - delta) (1 - e^{eps - eps0}) / (1 + e^-eps0).
@@ -176,8 +176,8 @@ class _AbstractTwoPoint(AbstractSymmetric):
         log_rest = plus(log_keep, jnp.where(inside, log_ratio, 0.0))
         log_gain = log_complement(jnp.where(inside, size - own, -1.0))
         log_gain = jnp.where(inside, log_gain - jnp.logaddexp(0.0, -own), -jnp.inf)
-        log_delta = log_add(safe_log(delta), plus(log_keep, log_gain))
-        return _mirrored(epsilon, log_delta, log_rest)
+        log_delta = log_add(log_lost, plus(log_keep, log_gain))
+        return point_beside(epsilon, epsilon < 0, closed(log_delta), closed(log_rest))
 
     def _rates(self, log_alpha, log_tnr):
         epsilon, delta = self._numbers()
@@ -198,10 +198,7 @@ class _AbstractTwoPoint(AbstractSymmetric):
 
     def _ends(self):
         _, delta = self._numbers()
-        whole = delta >= 1
-        left = jnp.log1p(-jnp.where(whole, 0.0, delta))
-        left = jnp.where(whole, -jnp.inf, left)
-        return symmetric_ends(closed(safe_log(delta)), closed(left))
+        return symmetric_ends(*map(closed, both_logs(delta)))
 
     def _log_slope(self, log_alpha, log_tnr):
         epsilon, _ = self._numbers()
@@ -282,14 +279,3 @@ class BlatantNonPrivacy(_AbstractTwoPoint):
     def as_mechanism(self) -> mechanisms.BlatantNonPrivacy:
         """`fdp.BlatantNonPrivacy`."""
         return mechanisms.BlatantNonPrivacy()
-
-
-def _mirrored(epsilon: Array, log_delta: Array, log_rest: Array) -> Point:
-    """A symmetric profile at eps, from delta and 1 - delta at |eps|."""
-    negative, size = epsilon < 0, jnp.abs(epsilon)
-    other = reflect(log_delta, size)
-    return Point(
-        closed(jnp.where(negative, other, log_delta)),
-        closed(jnp.where(negative, log_delta, other)),
-        closed(log_rest + jnp.minimum(epsilon, 0)),
-    )

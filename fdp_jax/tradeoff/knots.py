@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._hull import chain, last_kept, next_kept
+from .._internal._hull import chain, gap, last_kept, next_kept
 from .._internal._logs import LOG_HALF
 from .._internal._special import log1mexp, safe_log
 from ..curves.logs import (
@@ -133,9 +133,11 @@ class Knots(eqx.Module):
 
         Their weights, which add to 1, and whether they are apart; if not, k has all.
         """
-        alpha = jnp.stack([self.log_alpha[k], log_alpha, self.log_alpha[k + 1]])
-        tnr = jnp.stack([self.log_tnr[k], log_tnr, self.log_tnr[k + 1]])
-        left, right = _signed(alpha, tnr, 1, 2), _signed(alpha, tnr, 0, 1)
+        alpha = jnp.exp(
+            jnp.stack([self.log_alpha[k], log_alpha, self.log_alpha[k + 1]])
+        )
+        tnr = jnp.exp(jnp.stack([self.log_tnr[k], log_tnr, self.log_tnr[k + 1]]))
+        left, right = gap(alpha, tnr, 1, 2), gap(alpha, tnr, 0, 1)
         total = left + right
         apart = total > 0
         safe = jnp.where(apart, total, 1.0)
@@ -244,13 +246,6 @@ def _with_more_rest(log_value: Array, log_rest: Array, distance: Array) -> Array
     outside = distance > 0
     lost = plus(log_rest, log1mexp(jnp.where(outside, distance, 1.0)))
     return jnp.where(outside, log_add(log_value, lost), log_value)
-
-
-def _signed(log_value: Array, log_complement: Array, i: int, j: int) -> Array:
-    """e^value[i] - e^value[j], from the complements where those are smaller."""
-    direct = jnp.exp(log_value[i]) - jnp.exp(log_value[j])
-    other = jnp.exp(log_complement[j]) - jnp.exp(log_complement[i])
-    return jnp.where(log_value[i] < log_complement[i], direct, other)
 
 
 def _mean(logs: Array, k: Array, weight: Array, rest: Array) -> Array:
