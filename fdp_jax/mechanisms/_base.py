@@ -352,10 +352,9 @@ class AbstractMechanism(NoArithmetic, _Query):
             A `Curve`, with the queries of a mechanism.
 
         Raises:
-            ValueError: If num_points is too small or a parameter is not set.
+            ValueError: If num_points is out of range or a parameter is not set.
         """
-        if num_points < 8:
-            raise ValueError(f"num_points must be at least 8, got {num_points}")
+        num_points = _checks.whole("num_points", num_points, 8, 1 << 20)
         found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
         return found if self.attained() is None else pessimistic(found)
 

@@ -1,6 +1,6 @@
 """Composition of mechanisms on the same data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import equinox as eqx
@@ -264,7 +264,10 @@ class RevealedMixture(AbstractWrapped):
     probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata)
 
     def __init__(self, mechanisms: Any, *, probs: Any):
-        self.mechanisms = tuple(mechanisms)
+        several = _checks.instance(
+            "mechanisms", mechanisms, Iterable, "a sequence of mechanisms"
+        )
+        self.mechanisms = tuple(several)
         self.probs = _checks.probabilities("probs", probs)
         if len(self.mechanisms) != self.probs.shape[0]:
             raise ValueError(

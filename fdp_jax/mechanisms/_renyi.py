@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
@@ -313,14 +312,15 @@ class RenyiDP(AbstractRenyi):
         *,
         shared: frozenset[Shared] | None = None,
     ):
-        orders = _checks.finite_positive("orders", _vector(orders))
-        divergences = _checks.nonnegative_or_inf("divergences", _vector(divergences))
+        orders = _checks.numbers("orders", orders)
+        divergences = _checks.numbers("divergences", divergences)
         if orders.ndim != 1 or orders.shape != divergences.shape or orders.size == 0:
             raise ValueError(
                 "orders and divergences must be vectors of one length, at least 1, got "
                 f"shapes {orders.shape} and {divergences.shape}"
             )
-        self.orders, self.divergences = orders, divergences
+        self.orders = _checks.finite_positive("orders", orders)
+        self.divergences = _checks.nonnegative_or_inf("divergences", divergences)
         self.shared = shared
 
     def divergence(self, order):
@@ -344,10 +344,6 @@ class RenyiDP(AbstractRenyi):
         rate = jnp.where(below, (1 - orders) / orders, 0.0)
         found = jnp.where(jnp.isfinite(values), -rate * finite, -jnp.inf)
         return jnp.max(found)
-
-
-def _vector(values: Any) -> Any:
-    return values if eqx.is_array(values) else np.asarray(values, np.float64)
 
 
 @in_float64(cast_out=False)
