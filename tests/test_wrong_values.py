@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax import accounting, audit, design, divergences, sampling, targets, tradeoff
+from fdp_jax import (
+    accounting,
+    audit,
+    design,
+    divergences,
+    inference,
+    limits,
+    sampling,
+    targets,
+    tradeoff,
+)
 from fdp_jax.experiments import MarkovKernel, blackwell_order
 
 M = fdp.Laplace(1.0)
@@ -28,6 +38,7 @@ NORMAL = fdp.FromLogDensities(
     support=(-60.0, 61.0),
     log_beyond=-750.0,
 )
+NEAR = limits.MeasureInterval([-2.0, -3.0], [-1.0, -1.0])
 KERNEL = MarkovKernel([[0.5, 0.5], [0.2, 0.8]])
 COUNTS = audit.Counts(
     true_positives=9, false_negatives=1, false_positives=2, true_negatives=8
@@ -344,6 +355,31 @@ TABLE = [
       for wrong in (10, 10.0, "geometric", fdp.selection.Geometric)),
     *((lambda wrong=wrong: fdp.SelectBest(wrong, repetitions=sampling.Poisson),
        "run must be a guarantee") for wrong in (1.0, fdp.Gaussian, M.remove)),
+    # Vectors, sizes and other objects in place of numbers.
+    (lambda: fdp.FromProbabilities([10**400], [1.0]), "must be numbers"),
+    (lambda: fdp.RenyiDP("x", [0.1]), "orders must be numbers, got 'x'"),
+    (lambda: fdp.RenyiDP([2.0], 1j), "divergences must be numbers, got 1j"),
+    (lambda: fdp.RevealedMixture(3, probs=[1.0]), "mechanisms must be a sequence"),
+    *((lambda wrong=wrong: M.curve(num_points=wrong), "num_points must be")
+      for wrong in (7, 9.5, nan, "9", 10**400)),
+    *((lambda wrong=wrong: accounting.ZCDPFilter(1.0).fits(0.1, count=wrong),
+       "count must be one number") for wrong in ([], [1, 2])),
+    (lambda: accounting.ZCDPFilter([1.0, 2.0]), "rho must be one number"),
+    (lambda: fdp.Accountant().step(M, count=[1]), "count must be one number"),
+    (lambda: _calibrated(BUDGET, solve_for=3.0), "solve_for must be the name of"),
+    *((lambda wrong=wrong: NEAR.event_bounds(wrong), "event must be")
+      for wrong in ([0.0, 2.0], [0.5, 1.0], True, "x")),
+    (lambda: NEAR.intersected(1.0), "other must be a MeasureInterval, got 1"),
+    *((lambda wrong=wrong: NEAR.contains([-1.0, -2.0], tolerance=wrong),
+       "tolerance must be a finite number") for wrong in (-1, nan, 1j)),
+    (lambda: limits.odds_tail_bound(1.0, 2.0), "f must be a mechanism"),
+    (lambda: limits.pure_power_bound(1e-320, epsilon=1.0, distance=2),
+     "alpha must be 0 or at least"),
+    *((lambda wrong=wrong: inference.binomial_sample_size(
+        F, 0.5, 0.9, alpha=0.1, power=0.5, max_records=wrong), "max_records must be")
+      for wrong in (-inf, None, 0)),
+    *((lambda wrong=wrong: inference.two_proportion_test(None, 3, wrong, 4, 10, F),
+       "num_records_x must be a whole number") for wrong in (None, "x")),
 ]  # fmt: skip
 
 

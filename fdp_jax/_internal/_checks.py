@@ -351,7 +351,7 @@ def numbers(name: str, value: Any) -> Any:
             f"{name} must be one array where an entry is traced, got a "
             f"{type(value).__name__}: use jax.numpy.stack"
         ) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be numbers, got {described(value)}") from error
 
 

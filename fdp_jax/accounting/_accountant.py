@@ -126,7 +126,7 @@ class Accountant(AbstractMechanism):
                 or there is no more room for another setting (inside of a
                 transformation).
         """
-        count = _checks.count("count", count)
+        count = _checks.checked_scalar("count", _checks.count, count)
         if isinstance(mechanism, AbstractRenyi):
             mechanism.require_complete()
             if mechanism.shares():

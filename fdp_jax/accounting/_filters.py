@@ -137,7 +137,7 @@ class AbstractFilter(Record):
         return after
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
-        count = _checks.count("count", count)
+        count = _checks.checked_scalar("count", _checks.count, count)
         if _shares(mechanism):
             # In view of earlier results no part of a run is what its law says.
             after_one = self._one_shares is not None
@@ -290,7 +290,8 @@ class ZCDPFilter(AbstractFilter):
 
     def __init__(self, rho: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        self._budget = _parts(_checks.finite_positive("rho", rho), "rho")
+        rho = _checks.checked_scalar("rho", _checks.finite_positive, rho)
+        self._budget = _parts(rho, "rho")
         self._spent = _parts(0.0)
 
     def _cost(self, mechanism: Any) -> Any:

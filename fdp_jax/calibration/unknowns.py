@@ -93,6 +93,9 @@ def find_unknown(
     if isinstance(solve_for, str):
         chosen = [_by_name(mechanism, paths, solve_for)]
     else:
+        _checks.instance(
+            "solve_for", solve_for, Callable, "the name of a parameter or a selector"
+        )
         chosen = list(_by_selector(mechanism, len(paths), solve_for))
     kinds = [_declared(mechanism, paths[i]) for i in chosen]
     by_name = isinstance(solve_for, str)

@@ -17,7 +17,7 @@ from ..mechanisms import (
 )
 from ..noise import CanonicalNoise
 from . import _sums
-from ._counts import Window, binomial_window, record_count, window_length
+from ._counts import LARGEST, Window, binomial_window, record_count, window_length
 from ._private import noise_of
 
 TAILS = ("greater", "less")
@@ -281,6 +281,7 @@ def binomial_sample_size(
     """
     noise = noise_of(noise)
     power = float(_checks.checked_scalar("power", _checks.open_share, power))
+    max_records = _checks.whole("max_records", max_records, 1, LARGEST)
     ends = float(_prob("null_prob", null_prob)), float(_prob("true_prob", true_prob))
     _checks.require(ends[0] != ends[1], "true_prob must differ from null_prob", ends[1])
     kind = "greater" if ends[1] > ends[0] else "less"

@@ -16,7 +16,7 @@ from .._internal._counts import log_binomial
 
 _SPREADS = 40.0
 """Half width of a window in standard deviations; what is beyond is below e^-800."""
-_LARGEST = 2**24
+LARGEST = 2**24
 _DEFAULT = 2**16
 _LARGEST_TRACED = int(((_DEFAULT - 2) / _SPREADS) ** 2)
 """The most records whose spread a window of that length holds."""
@@ -42,7 +42,7 @@ def record_count(name: str, n: Any) -> Any:
     """A number of records: whole and positive."""
     n = _checks.positive(name, _checks.checked_scalar(name, _checks.whole_number, n))
     traced = is_traced(n)
-    most = _LARGEST_TRACED if traced else _LARGEST
+    most = _LARGEST_TRACED if traced else LARGEST
     where = " where it is traced" if traced else ""
     message = f"{name} must be at most {most}{where}"
     return _checks.error_if(n, lambda x: x > most, message)

@@ -216,12 +216,13 @@ def two_proportion_test(
     """
     kind = _binomial.kind_of(alternative, "unbiased")
     confidence, noise = _confidence(confidence), noise_of(f)
+    n = record_count("num_records_x", num_records_x)
+    m = record_count("num_records_y", num_records_y)
     counts = (
-        success_count("count_x", count_x, "num_records_x", num_records_x),
-        success_count("count_y", count_y, "num_records_y", num_records_y),
+        success_count("count_x", count_x, "num_records_x", n),
+        success_count("count_y", count_y, "num_records_y", m),
     )
-    numbers = num_records_x, num_records_y
-    groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
+    groups, sizes = _proportions.two_groups(noise, *counts, n, m, kind)
     released, estimate, interval, p = _two_proportions(
         noise, key, groups, confidence, sizes
     )

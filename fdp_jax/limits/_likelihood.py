@@ -218,7 +218,8 @@ def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
     finite = jnp.where(far, 0.0, loss)
     # Far away a density of 0 at x* bounds nothing.
     lower = jnp.where(far, -jnp.inf, log_p - finite + safe_log(as_float(mass)))
-    return Outward(lower, jnp.where(far, jnp.inf, log_p + finite))
+    upper = jnp.where(far, jnp.inf, log_p + finite)
+    return Outward(*jnp.broadcast_arrays(lower, upper))
 
 
 @in_float64

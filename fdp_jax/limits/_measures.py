@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from ..mechanisms import (
@@ -170,6 +169,7 @@ class MeasureInterval(Record):
         Raises:
             ValueError: If there are none.
         """
+        other = _checks.instance("other", other, MeasureInterval, "a MeasureInterval")
         lower = jnp.maximum(self.log_lower, other.log_lower)
         return MeasureInterval(lower, jnp.minimum(self.log_upper, other.log_upper))
 
@@ -185,20 +185,22 @@ class MeasureInterval(Record):
         """
         p = np.asarray(_checks.vector("log_p", _checks.below_infinity, log_p))
         low, high = np.asarray(self.log_lower), np.asarray(self.log_upper)
+        tolerance = _checks.tolerance(tolerance)
         return bool(np.all((p >= low - tolerance) & (p <= high + tolerance)))
 
     def event_bounds(self, event: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The least and largest mu(A) / mu(all) over the interval.
 
         Args:
-            event: Indicator of A, a Boolean vector.
+            event: Indicator of A, a Boolean vector or one of 0 and 1.
 
         Returns:
             L(A) / (L(A) + U(A^c)) and U(A) / (U(A) + L(A^c)).
+
+        Raises:
+            ValueError: If it is no such vector, or of another length.
         """
-        known = not is_traced(event)
-        indicator = np.asarray(event, np.float64) if known else event.astype(float)
-        return self.mean_bounds(indicator)
+        return self.mean_bounds(_checks.vector("event", _indicator, event))
 
     def mean_bounds(self, values: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The least and largest normalized mean of a function over the interval.
@@ -238,6 +240,11 @@ def _moved(logs: Array, move: Array) -> Array:
 @in_float64(cast_out=False)
 def _log(factor: Array) -> Array:
     return jnp.log(as_float(factor))
+
+
+def _indicator(name: str, value: Any) -> Any:
+    value = value.astype(float) if value.dtype == bool else value
+    return _checks.checked(name, value, "0 or 1", lambda x: (x == 0) | (x == 1))
 
 
 _NO_MEAN = "log_upper must be above -inf at some point: the zero measure has no mean"

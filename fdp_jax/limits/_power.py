@@ -23,9 +23,8 @@ from ..curves import (
     one_end,
     with_gradient,
 )
-from ..mechanisms import (
-    as_float,
-)
+from ..engines import Interval
+from ..mechanisms import as_float, require_guarantee
 from ..tradeoff.knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon
 
@@ -109,7 +108,7 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     References:
         Bailie and Gong (2023), Theorem 8; Wasserman and Zhou (2010), Theorem 2.4.
     """
-    alpha = _checks.probability("alpha", alpha)
+    alpha = _checks.rate("alpha", alpha)
     epsilon = _checks.nonnegative("epsilon", epsilon)
     return _pure_power(alpha, epsilon, _checks.nonnegative("distance", distance)).upper
 
@@ -211,7 +210,7 @@ def event_bounds(
     """
     bound = one_end(bound)
     far = _far(f, distance, connected)
-    prob = _checks.probability("prob", prob)
+    prob = _checks.rate("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
         return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
     alpha = _complement(prob)
@@ -271,6 +270,7 @@ def odds_tail_bound(
         0.014190
     """
     bound = one_end(bound)
+    f = require_guarantee("f", f)
     epsilon = _checks.checked_scalar("epsilon", _checks.finite, epsilon)
     gap = _best_gap(f, epsilon, bound)
     if not outside_transformations():
@@ -299,7 +299,10 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
 def _odds_tail(
     f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Bound
 ) -> Outward:
-    found = jnp.exp(jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0))
+    epsilon, gap = as_float(epsilon), as_float(gap)
+    log_tail = jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0)
+    tail = Interval(log_tail, log_tail, log_tail).exponential()
+    found = with_gradient(tail.upper, tail.estimate)
     return Outward(found, found)
 
 
@@ -309,8 +312,9 @@ _traced_odds_tail = in_float64(_odds_tail)
 def _log_odds_tail(
     f: AbstractGuarantee, epsilon: Array, gaps: Array, bound: Bound
 ) -> Array:
-    lower = epsilon - gaps
-    # The gap that is left after rounding.
+    # The gap that is left after rounding, which may not be none.
+    below = jnp.nextafter(stop_gradient(epsilon), -jnp.inf)
+    lower = jnp.minimum(epsilon - gaps, below)
     return f.log_delta(epsilon=lower, bound=bound) - log1mexp(epsilon - lower)
 
 

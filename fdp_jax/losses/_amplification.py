@@ -90,25 +90,41 @@ class SubsampledForm(AbstractClosedForm):
     sign: Float[Array, ""]
 
     def logs(self, epsilon):
-        inside, threshold, shift = self._placed(epsilon)
-        log_delta, log_rest, log_alpha = self.base.logs(threshold)
-        remove, kept = self.sign > 0, log1p(-self.sampling_prob) + log_delta
-        log_delta = jnp.log(self.sampling_prob) + shift + log_delta
-        left_out = jnp.where(remove | ~inside, 0, epsilon)
-        log_delta, log_rest = complements(log_delta, log_add(log_rest, kept + left_out))
-        mixed = jnp.minimum(log_add(kept, log_alpha - shift), 0)
-        found = log_delta, log_rest, jnp.where(remove, log_alpha, mixed)
+        inside, place = self._placed(epsilon)
+        found = self._logs_at(place, jnp.where(inside, epsilon, 0))
         # Whether all losses are larger than eps, where not some of them are.
-        every = (epsilon < 0) & (remove | jnp.isinf(epsilon))
+        every = (epsilon < 0) & ((self.sign > 0) | jnp.isinf(epsilon))
         return settled(inside, found, epsilon, every)
 
+    def _logs_at(self, place: Array, epsilon: Array) -> tuple[Array, Array, Array]:
+        """`logs` at a threshold of the pair itself, and eps there."""
+        log_delta, log_rest, log_alpha = self.base.logs(place)
+        remove, kept = self.sign > 0, log1p(-self.sampling_prob) + log_delta
+        # F is at most one, also after rounding.
+        log_q = jnp.log(self.sampling_prob)
+        shift = jnp.where(remove, 0, jnp.minimum(epsilon - place, -log_q))
+        log_rest = log_add(log_rest, kept + jnp.where(remove, 0, epsilon))
+        mixed = jnp.minimum(log_add(kept, log_alpha - shift), 0)
+        log_alpha = jnp.where(remove, log_alpha, mixed)
+        return *complements(log_q + shift + log_delta, log_rest), log_alpha
+
+    def epsilon(self, log_delta):
+        # Up to the least loss delta is 1 - e^eps.
+        least = log1mexp(-jnp.where(log_delta < 0, log_delta, -1.0))
+        some = self._placed(least)[0] | ~(log_delta < 0)
+        return jnp.where(some, super().epsilon(log_delta), least)
+
+    # On the scale of the pair itself, since eps crowds at the end of its losses.
+
     def places(self, least):
-        # On the scale of the pair itself, since eps crowds at the end of its losses.
-        q, start = self.sampling_prob, inner_loss(self.sign * least, self.sampling_prob)
-        inside = jnp.isfinite(start)
-        start = jnp.where(inside, start, 0)
-        outer = lambda u: self.sign * log_ratio(start + self.sign * u, q)
-        return lambda u: jnp.where(inside, outer(u), least + u)
+        start = self._placed(least)[1]
+        return lambda u: start + u
+
+    def threshold_at(self, place):
+        return self.sign * log_ratio(self.sign * place, self.sampling_prob)
+
+    def pair_at(self, place):
+        return self._logs_at(place, self.threshold_at(place))[:2]
 
     def log_truncated(self):
         return self.base.log_truncated()
@@ -126,12 +142,8 @@ class SubsampledForm(AbstractClosedForm):
         inner = self.base.loss_error(self._placed(epsilon)[1])
         return rounding if inner is None else rounding + inner
 
-    def _placed(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        """Whether some losses pass eps, the base pair's threshold and log F / q."""
+    def _placed(self, epsilon: Array) -> tuple[Array, Array]:
+        """Whether some losses pass eps, and the pair's own threshold there."""
         inner = inner_loss(self.sign * epsilon, self.sampling_prob)
         inside = jnp.isfinite(inner)
-        inner = jnp.where(inside, inner, 0)
-        added = inside & (self.sign < 0)
-        # F is at most one, also after rounding.
-        shift = jnp.minimum(inner + epsilon, -jnp.log(self.sampling_prob))
-        return inside, self.sign * inner, jnp.where(added, shift, 0)
+        return inside, self.sign * jnp.where(inside, inner, 0)

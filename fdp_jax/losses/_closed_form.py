@@ -59,15 +59,23 @@ class AbstractClosedForm(eqx.Module):
         excess = lambda u: _residual(place(u), (constant, target), ())
         most = jnp.full_like(target, jnp.inf)
         root = place(least_threshold(excess, jnp.zeros_like(target), most))
-        found = implicit_root(_residual, root, args, ())
+        found = self.threshold_at(implicit_root(_residual, root, args, ()))
         return jnp.where(inside, found, jnp.where(log_delta < 0, jnp.inf, -jnp.inf))
 
     def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
 
     def places(self, least: Array) -> Callable[[Array], Array]:
-        """Thresholds from `least` on, as a function of numbers >= 0 for a search."""
+        """Places from the threshold `least` on, by numbers >= 0 for a search."""
         return lambda u: least + u
+
+    def threshold_at(self, place: Array) -> Array:
+        """The threshold at a place of the search."""
+        return place
+
+    def pair_at(self, place: Array) -> tuple[Array, Array]:
+        """`pair` there."""
+        return self.pair(place)
 
     def log_rates(self, log_alpha: Array, log_tnr: Array) -> tuple[Array, Array] | None:
         """Log f(alpha) and log(1 - f(alpha)) of a symmetric pair, if they are known.
@@ -145,11 +153,11 @@ def complements(log_delta: Array, log_rest: Array) -> tuple[Array, Array]:
 
 
 def _residual(
-    epsilon: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
+    place: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
 ) -> Array:
     """Decreasing in eps, zero where delta(eps) is the given one."""
     form, log_delta = args
-    value, rest = form.pair(epsilon)
+    value, rest = form.pair_at(place)
     small = log_delta < LOG_HALF
     target = log1mexp(-jnp.where(small, -1.0, log_delta))
     return jnp.where(small, value - log_delta, target - rest)

@@ -305,3 +305,21 @@ def test_few_steps_are_calibrated_as_tightly_as_they_are_known():
     reached = found.mechanism.bounds(epsilon=15.0)
     assert 0.9999e-5 < float(reached.upper) <= 1e-5
     assert int(found.status) == int(reached.status)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-7), (2.7, 6e-5), (0.6, 2e-9)])
+def test_a_small_delta_is_used_up_where_the_loss_is_bounded(epsilon, delta):
+    """Next to the parameter at which delta is 0, whose logarithm has no slope."""
+    target = fdp.targets.ApproxDP(epsilon=epsilon, delta=delta)
+    exact = {
+        "PureDP": math.log((math.exp(epsilon) + delta) / (1 - delta)),
+        "Laplace": 1 / (epsilon - 2 * math.log1p(-delta)),
+    }
+    for found, truth in (
+        (fdp.calibrate(fdp.PureDP(None), target, solve_for="epsilon0"), "PureDP"),
+        (fdp.calibrate(fdp.Laplace(), target, solve_for="noise_multiplier"), "Laplace"),
+    ):
+        np.testing.assert_allclose(found.value, exact[truth], rtol=1e-11)
+        private = float(found.leaks) * (float(found.value) - exact[truth])
+        assert private <= 1e-15
+        assert found.status == Status.TIGHT

@@ -217,6 +217,9 @@ def test_events_and_tails():
     found = limits.odds_tail_bound(p["eps"], f, **MIDDLE)
     np.testing.assert_allclose(found, bound, rtol=RTOL)
     assert limits.odds_tail_bound(p["eps"], f) > found
+    # A tail of e^-1133 is not zero, and there is a gap beside the largest number.
+    assert 0 < limits.odds_tail_bound(4.5, tradeoff.Gaussian(0.094)) < 1e-300
+    assert limits.odds_tail_bound(1e308, f) == 0
     # P(Y > 3) for Y ~ N(1/2, 1), which the bound must exceed.
     np.testing.assert_allclose(float(mp.ncdf(-2.5)), exact, rtol=1e-14)
     assert exact < found

@@ -395,6 +395,36 @@ def test_one_step_epsilon_is_the_inverse(one_step_grid):
     assert used.sum() > 80
 
 
+def test_one_step_epsilon_derivatives_next_to_the_largest_loss():
+    """Where epsilon in float64 is the end of the losses, -log(1 - q)."""
+    s, q, delta = 0.14677800794890233, 0.007633845112539524, 1.5227513882563584e-24
+
+    def exact(s, q, delta):
+        """By the place x of the output at which the loss is epsilon."""
+
+        def at(x):
+            power = mp.log(1 - q + q * mp.exp((2 * x - 1) / (2 * s * s)))
+            above = (1 - q) * mp.ncdf(x / s) + q * mp.ncdf((x - 1) / s)
+            return mp.ncdf(x / s) - mp.exp(-power) * above, -power
+
+        x = mp.findroot(lambda x: mp.log(at(x)[0] / delta), (-1, 1), solver="anderson")
+        return at(x)[1]
+
+    def epsilon(s, q, delta):
+        step = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=1)
+        return step.add.epsilon(delta=delta)
+
+    found = jax.grad(epsilon, argnums=(0, 1, 2))(s, q, delta)
+    numbers = [mp.mpf(x) for x in (s, q, delta)]
+    for i, value in enumerate(found):
+        with mp.workdps(80):
+            step = numbers[i] * mp.mpf(10) ** -20
+            ends = [[x + sign * step * (i == j) for j, x in enumerate(numbers)]
+                    for sign in (1, -1)]  # fmt: skip
+            truth = (exact(*ends[0]) - exact(*ends[1])) / (2 * step)
+        np.testing.assert_allclose(float(value), float(truth), rtol=1e-9)
+
+
 def test_one_step_epsilon_edges_and_gradient():
     solve = jitted(one_step_epsilon)
     value = lambda *a: float(solve(*a))
