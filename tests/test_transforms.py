@@ -409,7 +409,7 @@ _row(
     lambda s, r: fdp.AboveThreshold.with_gaussian_noise(
         s, num_queries=10, query_ratio=r
     ).delta(epsilon=2.0),
-    (1.5, 2.5),  # where one of the listed orders stays the best one around
+    (1.5, 2.5),
     (1.75, 1.5),
 )
 _row(
