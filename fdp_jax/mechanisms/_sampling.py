@@ -107,6 +107,8 @@ class AbstractSampling(Record):
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
+    in_place_of_it: ClassVar[str] = ""
+    """What to draw with instead, of a scheme without sampler."""
 
     @classmethod
     def unchecked(cls, **fields: Any) -> Self:
@@ -188,7 +190,7 @@ class AbstractSampling(Record):
             ValueError: If the number of records does not fit the scheme.
             TypeError: If there is no sampler for the scheme.
         """
-        raise TypeError(f"there is no sampler for {self!r}")
+        raise TypeError(f"there is no sampler for {self!r}{self.in_place_of_it}")
 
     def memory(self, num_records: int) -> Any:
         """The memory of draws for earlier steps, before the first one.
@@ -222,7 +224,7 @@ class AbstractSampling(Record):
         Args:
             num_records: Number of records.
         """
-        raise TypeError(f"there is no sampler for {self!r}")
+        raise TypeError(f"there is no sampler for {self!r}{self.in_place_of_it}")
 
     def one_round(self) -> Any:
         """The number of steps after which the scheme starts again."""
