@@ -1891,7 +1891,7 @@ EXCEPTIONS = {
         interop.from_dp_event interop.opacus_accountant_class
         interop.register_with_opacus interop.accountant_config_class
         interop.calibrate_plan interop.from_execution_plan
-        interop.calibrate_dp_mechanism""",
+        interop.calibrate_dp_mechanism interop.FlowerAccountant""",
     "names or flags, not numbers": """
         _View.is_exact _OfTwo.symmetric
         AbstractWrapped.relation sampling.UserLevel.scheme
