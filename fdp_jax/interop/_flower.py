@@ -98,7 +98,7 @@ class FlowerAccountant:
         return float(self.guarantee.delta(epsilon=epsilon))
 
     def get_privacy_spent(self, delta: float | None = None) -> Any:
-        """What has been spent, as a `flwr.serverapp.PrivacySpent`.
+        """The expense so far, as a `flwr.serverapp.PrivacySpent`.
 
         Args:
             delta: That of the config if it is not given.

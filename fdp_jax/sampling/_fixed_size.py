@@ -129,7 +129,7 @@ class FixedSize(AbstractSampling):
         return Call(public_name(type(self)), list(sizes))
 
     def sizes(self) -> tuple[int, ...]:
-        """Of a batch and of the data, if no other probability was put in since."""
+        """Batch size and data size, unless another probability was put in since."""
         prob = known(self.prob)
         if not self._sizes or prob is None:
             return self._sizes
