@@ -409,7 +409,7 @@ _row(
     lambda s, r: fdp.AboveThreshold.with_gaussian_noise(
         s, num_queries=10, query_ratio=r
     ).delta(epsilon=2.0),
-    (1.5, 2.5),  # where one of the listed orders stays the best one around
+    (1.5, 2.5),
     (1.75, 1.5),
 )
 _row(
@@ -1891,7 +1891,7 @@ EXCEPTIONS = {
         interop.from_dp_event interop.opacus_accountant_class
         interop.register_with_opacus interop.accountant_config_class
         interop.calibrate_plan interop.from_execution_plan
-        interop.calibrate_dp_mechanism""",
+        interop.calibrate_dp_mechanism interop.FlowerAccountant""",
     "names or flags, not numbers": """
         _View.is_exact _OfTwo.symmetric
         AbstractWrapped.relation sampling.UserLevel.scheme

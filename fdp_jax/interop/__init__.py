@@ -1,4 +1,4 @@
-"""Other libraries: dp_accounting's events and PLDs, Opacus, JAX-Privacy's plans.
+"""Other libraries: dp_accounting's events and PLDs, Opacus, Flower, JAX-Privacy.
 
 Three classes are subclasses of theirs, and are made on first use, when the library must
 be installed: `FdpAccountant` (`pip install 'fdp-jax[dp-accounting]'`, which
@@ -13,6 +13,7 @@ from ._accountant import (
     accountant_class as accountant_class,
     calibrate_dp_mechanism as calibrate_dp_mechanism,
 )
+from ._flower import FlowerAccountant as FlowerAccountant
 from ._from_event import from_dp_event as from_dp_event
 from ._from_pld import from_pld as from_pld
 from ._jax_privacy import (
@@ -37,7 +38,7 @@ _MADE = {
 }
 _FUNCTIONS = (
     *("accountant_class", "accountant_config_class"),
-    *("calibrate_dp_mechanism", "calibrate_plan"),
+    *("calibrate_dp_mechanism", "calibrate_plan", "FlowerAccountant"),
     *("from_dp_event", "from_execution_plan", "from_pld"),
     *("opacus_accountant_class", "register_with_opacus", "to_dp_event"),
 )

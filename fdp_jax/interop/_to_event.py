@@ -33,8 +33,15 @@ from ..mechanisms import (
     RandomizedResponse,
     RenyiComposition,
     Schedule,
+    Subsampled,
 )
-from ..sampling import RandomAllocation
+from ..sampling import (
+    FixedSize,
+    Poisson,
+    RandomAllocation,
+    TruncatedPoisson,
+    WithReplacement,
+)
 from ._library import events
 from ._steps import whole
 
@@ -50,8 +57,8 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
 
     Args:
         mechanism: A Gaussian, Laplace, discrete Laplace or mixture-of-Gaussians
-            mechanism, randomized response, DP-SGD, a Poisson-subsampled or composed
-            mechanism, schedule or accountant of these, `PerfectPrivacy`,
+            mechanism, randomized response, DP-SGD, a subsampled or composed mechanism,
+            schedule or accountant of these, `PerfectPrivacy`,
             `BlatantNonPrivacy` or `ZCDP`; `ApproxDP`, `PureDP`, `DiscreteGaussian`,
             `ExponentialMechanism` or `PermuteAndFlip` if the installed version has
             events for them.
@@ -158,20 +165,48 @@ def _subsampled(mechanism: PoissonSubsampled, events: Any) -> Any:
 
 
 def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
-    scheme, noise = mechanism.sampling, mechanism.noise_multiplier
     # Its noise is in units of the clipping norm under each relation.
-    inner = _additive(Gaussian(noise), events)
-    if isinstance(scheme, RandomAllocation) and not scheme.same_every_epoch:
-        kind = _later(mechanism, events, "RandomAllocationDpEvent")
-        batches = int(_number(scheme.num_batches))
-        epoch = kind(inner, scheme.num_participations, batches)
-        epochs, rest = divmod(_number(mechanism.num_steps), batches)
-        _require(mechanism, not rest, "that ends within an epoch")
-        return _composed([(epoch, epochs)], events)
-    if scheme is not None:
+    inner = _additive(Gaussian(mechanism.noise_multiplier), events)
+    scheme = mechanism.sampling or Poisson(mechanism.sampling_prob)
+    return _on_batches(mechanism, scheme, inner, events)
+
+
+def _on_batches(
+    mechanism: DPSGD | Subsampled, scheme: Any, inner: Any, events: Any
+) -> Any:
+    """The event of releases on batches, from that of one on all records."""
+    steps, make = mechanism.num_steps, _SCHEMES.get(type(scheme))
+    if make is None or getattr(scheme, "same_every_epoch", False):
         return _steps(mechanism, events)
-    step = events.PoissonSampledDpEvent(_number(mechanism.sampling_prob), inner)
-    return _composed([(step, mechanism.num_steps)], events)
+    if isinstance(scheme, RandomAllocation):
+        steps, rest = divmod(_number(steps), _whole(scheme.num_batches))
+        _require(mechanism, not rest, "that ends within an epoch")
+    return _composed([(make(scheme, inner, events), steps)], events)
+
+
+def _allocated(scheme: RandomAllocation, inner: Any, events: Any) -> Any:
+    kind = _later(scheme, events, "RandomAllocationDpEvent")
+    return kind(inner, scheme.num_participations, _whole(scheme.num_batches))
+
+
+def _truncated(scheme: TruncatedPoisson, inner: Any, events: Any) -> Any:
+    return events.TruncatedSubsampledGaussianDpEvent(
+        _whole(scheme.dataset_size),
+        _number(scheme.prob),
+        _whole(scheme.batch_size),
+        getattr(inner, "noise_multiplier", np.inf),  # none where nothing is released
+    )
+
+
+def _of_a_size(scheme: FixedSize, inner: Any, events: Any) -> Any:
+    sizes = scheme.sizes()
+    _require(scheme, sizes, "with a share: give batch_size and dataset_size")
+    return events.SampledWithoutReplacementDpEvent(*sizes[::-1], inner)
+
+
+def _with_replacement(scheme: WithReplacement, inner: Any, events: Any) -> Any:
+    sizes = _whole(scheme.dataset_size), _whole(scheme.batch_size)
+    return events.SampledWithReplacementDpEvent(*sizes, inner)
 
 
 def _steps(mechanism: AbstractMechanism, events: Any) -> Any:
@@ -207,6 +242,20 @@ def _number(value: Any) -> float:
     return float(np.asarray(value))
 
 
+def _whole(value: Any) -> int:
+    return int(_number(value))
+
+
+_SCHEMES: dict[type, Callable[[Any, Any, Any], Any]] = {
+    Poisson: lambda scheme, inner, events: events.PoissonSampledDpEvent(
+        _number(scheme.prob), inner
+    ),
+    FixedSize: _of_a_size,
+    WithReplacement: _with_replacement,
+    TruncatedPoisson: _truncated,
+    RandomAllocation: _allocated,
+}
+
 _EVENTS: dict[type, Callable[[Any, Any], Any]] = {
     PerfectPrivacy: lambda _, events: events.NoOpDpEvent(),
     BlatantNonPrivacy: lambda _, events: events.NonPrivateDpEvent(),
@@ -225,7 +274,16 @@ _EVENTS: dict[type, Callable[[Any, Any], Any]] = {
     KaryRandomizedResponse: _response,
     PoissonSubsampled: _subsampled,
     DPSGD: _dpsgd,
-    Composition: _steps,
+    Subsampled: lambda mechanism, events: _on_batches(
+        mechanism, mechanism.sampling, _event(mechanism.mechanism, events), events
+    ),
+    Composition: lambda mechanism, events: _composed(
+        [
+            (_event(part, events), n)
+            for part, n in zip(mechanism.parts, mechanism.num_steps, strict=True)
+        ],
+        events,
+    ),
     Accountant: _steps,
     Schedule: _schedule,
 }

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Real
+from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
-from .._internal._precision import in_float64
 from .._internal._special import log_ndtr
 from ..losses import (
     ComposedLoss,
@@ -29,14 +29,17 @@ from ._fields import (
     product,
     quotient,
 )
+from ._joint import Shared
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
-from ._renyi import RenyiDP
+from ._renyi import AbstractRenyi, RenyiDP, compose_renyi
 
 _NOISES = ("laplace", "exponential", "gumbel")
 _COUNTS = ("gaussian", "laplace")
 _EITHER_WAY = Search(0, 1e-2, 1e12)
 """More noise hides counts, and lifts more of those that are the record's own."""
 _ABOVE = Search(1, 1.0, 1e12, 10.0, counts=True)
+_QUERIES = Search(1, 1.0, 1e12, 10.0)
+_RATIO = Search(-1, 1e-3, 1e6)
 
 
 class ReportNoisyMax(AbstractMechanism):
@@ -148,7 +151,7 @@ class AboveThreshold(AbstractTwoPoint):
     query_ratio: Real[ArrayLike, ""] | None = parameter(
         "query_ratio",
         _checks.finite_positive,
-        Search(-1, 1e-3, 1e6),
+        _RATIO,
         default=None,
         kw_only=True,
     )
@@ -156,16 +159,15 @@ class AboveThreshold(AbstractTwoPoint):
     monotonic: bool = option("monotonic", _checks.flag, default=False, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    @classmethod
+    @staticmethod
     def with_gaussian_noise(
-        cls,
         noise_multiplier: Any,
         *,
         num_queries: Any,
         num_above: Any = 1,
         query_ratio: Any = None,
         monotonic: bool = False,
-    ) -> RenyiDP:
+    ) -> "GaussianSearch":
         """A search with Gaussian noise, of a limited number of queries.
 
         Move the threshold by one sensitivity and the noise of each query above by two
@@ -181,7 +183,7 @@ class AboveThreshold(AbstractTwoPoint):
 
         Args:
             noise_multiplier: Standard deviation of the threshold's noise over the
-                sensitivity of a query, in (0, inf).
+                sensitivity of a query, in (0, inf), or None for `calibrate` to find.
             num_queries: m, after how many queries it ends at the latest.
             num_above: k, after how many answers "above" it ends.
             query_ratio: Standard deviation of the queries' noise over that of the
@@ -190,7 +192,7 @@ class AboveThreshold(AbstractTwoPoint):
             monotonic: Whether a change of the data moves all queries the same way.
 
         Returns:
-            The Rényi divergences, at 640 orders from 1.01 to 10^12.
+            A guarantee by Rényi divergences: it composes, and has every query.
 
         Raises:
             ValueError: If a number is out of range.
@@ -205,20 +207,13 @@ class AboveThreshold(AbstractTwoPoint):
             Zhu and Wang (2020) for a bound of the same kind, in the expected number of
             queries below.
         """
-        _checks.flag("monotonic", monotonic)
-        counts = {"num_queries": num_queries, "num_above": num_above}
-        scales = {"noise_multiplier": noise_multiplier}
-        if query_ratio is not None:
-            scales["query_ratio"] = query_ratio
-        checked = [
-            _checks.scalar(name, check(name, value))
-            for check, numbers in (
-                (_checks.positive_count, counts),
-                (_checks.finite_positive, scales),
-            )
-            for name, value in numbers.items()
-        ]
-        return RenyiDP(*_gaussian_search(*checked, moved=1 if monotonic else 2))
+        return GaussianSearch(
+            noise_multiplier,
+            num_queries=num_queries,
+            num_above=num_above,
+            query_ratio=query_ratio,
+            monotonic=monotonic,
+        )
 
     def _moved(self) -> tuple[Any, Any]:
         """The cost of all answers "above" for a noise of 1, and the ratio."""
@@ -237,22 +232,47 @@ class AboveThreshold(AbstractTwoPoint):
         return _pure_epsilon(*self._moved(), self.noise_multiplier)
 
 
-@in_float64(cast_out=False)
-def _gaussian_search(
-    queries: Array, above: Array, noise: Array, ratio: Any = None, *, moved: int
-) -> tuple[Any, Array]:
-    """Orders and divergences, see `AboveThreshold.with_gaussian_noise`."""
-    cost = above * moved**2
-    ratio = cost**0.25 if ratio is None else ratio
-    rho = 0.5 * (1 + cost / ratio**2) / noise**2
-    some = jnp.minimum(above, queries)
-    sequences = jnp.minimum(
-        above * jnp.log1p(queries), some * (1 + jnp.log(queries / some))
+class GaussianSearch(AbstractRenyi):
+    """A search with Gaussian noise: see `AboveThreshold.with_gaussian_noise`."""
+
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
+        "noise_multiplier", _checks.finite_positive, NOISE
     )
-    # The best one is about sqrt(log(N / delta) / rho).
-    excess = np.geomspace(1e-2, 1e12, 640)
-    divergences = rho * (1 + excess) + sequences / excess
-    return 1 + excess, divergences * (1 + 1e-12)
+    num_queries: Real[ArrayLike, ""] | None = parameter(
+        "num_queries", _checks.positive_count, _QUERIES, kw_only=True
+    )
+    num_above: Real[ArrayLike, ""] | None = parameter(
+        "num_above", _checks.positive_count, _QUERIES, kw_only=True
+    )
+    query_ratio: Real[ArrayLike, ""] | None = parameter(
+        "query_ratio", _checks.finite_positive, _RATIO, kw_only=True
+    )
+    _optional: ClassVar = ("query_ratio",)
+    monotonic: bool = option("monotonic", _checks.flag, kw_only=True)
+    shared: frozenset[Shared] | None = eqx.field(
+        static=True, kw_only=True, default=None
+    )
+
+    _search: ClassVar = (11.5, 16.5, 9)
+    orders: ClassVar = 1 + np.geomspace(1e-2, 1e12, 640)
+    """Where it is listed if it is repeated or composed."""
+
+    def divergence(self, order):
+        queries, above = as_float(self.num_queries), as_float(self.num_above)
+        cost = above * (1 if self.monotonic else 4)
+        ratio = cost**0.25 if self.query_ratio is None else as_float(self.query_ratio)
+        rho = 0.5 * (1 + cost / ratio**2) / as_float(self.noise_multiplier) ** 2
+        some = jnp.minimum(above, queries)
+        sequences = jnp.minimum(
+            above * jnp.log1p(queries), some * (1 + jnp.log(queries / some))
+        )
+        # Divergences rise with the order: below the least sum it bounds them.
+        excess = jnp.maximum(order - 1, jnp.sqrt(sequences / rho))
+        return (rho * (1 + excess) + sequences / excess) * (1 + 1e-12)
+
+    def _times(self, count):
+        nothing = RenyiDP(self.orders, np.zeros(self.orders.size))
+        return compose_renyi(nothing, self)._times(count)
 
 
 class PartitionSelection(AbstractMechanism):

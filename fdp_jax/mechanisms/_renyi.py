@@ -346,9 +346,9 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
     for part in parts:
         part.require_complete()
     shared = next((part.shared for part in parts if part.shared), None)
-    zcdp = [part for part in parts if isinstance(part, ZCDP)]
-    listed = [part for part in parts if isinstance(part, RenyiDP)]
+    listed: Any = [part for part in parts if not isinstance(part, ZCDP)]
     if not listed:
+        zcdp = [part for part in parts if isinstance(part, ZCDP)]
         return ZCDP(_total(*(part.rho for part in zcdp)), shared=shared)
     orders = listed[0].orders
     return RenyiDP(orders, _sum_at(parts, orders), shared=shared)

@@ -112,6 +112,8 @@ class AbstractSampling(Declared, Record):
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
+    in_place_of_it: ClassVar[str] = ""
+    """What to draw with instead, of a scheme without sampler."""
 
     def run(self, release: "AbstractMechanism", num_steps: Any) -> "AbstractMechanism":
         """A mechanism that dominates so many releases, of batches drawn like this.
@@ -185,7 +187,7 @@ class AbstractSampling(Declared, Record):
             ValueError: If the number of records does not fit the scheme.
             TypeError: If there is no sampler for the scheme.
         """
-        raise TypeError(f"there is no sampler for {self!r}")
+        raise TypeError(f"there is no sampler for {self!r}{self.in_place_of_it}")
 
     def memory(self, num_records: int) -> Any:
         """The memory of draws for earlier steps, before the first one.
@@ -219,7 +221,7 @@ class AbstractSampling(Declared, Record):
         Args:
             num_records: Number of records.
         """
-        raise TypeError(f"there is no sampler for {self!r}")
+        raise TypeError(f"there is no sampler for {self!r}{self.in_place_of_it}")
 
     def one_round(self) -> Any:
         """The number of steps after which the scheme starts again."""

@@ -123,17 +123,18 @@ class FixedSize(AbstractSampling):
         self._sizes = tuple(int(x) for x in stated) if len(stated) == 2 else ()
 
     def _shown(self, parent):
-        if not self._stated():
+        if not self.sizes():
             return super()._shown(parent)
         sizes = zip(("batch_size", "dataset_size"), self._sizes, strict=True)
         return Call(public_name(type(self)), list(sizes))
 
-    def _stated(self) -> bool:
-        """Whether there are sizes, and no other probability was put in since."""
-        if not self._sizes:
-            return False
-        (size, records), prob = self._sizes, known(self.prob)
-        return prob is None or bool(abs(prob * records - size) <= 1e-7 * size)
+    def sizes(self) -> tuple[int, ...]:
+        """Batch size and data size, unless another probability was put in since."""
+        prob = known(self.prob)
+        if not self._sizes or prob is None:
+            return self._sizes
+        size, records = self._sizes
+        return self._sizes if abs(prob * records - size) <= 1e-7 * size else ()
 
     def run(self, release, num_steps):
         step = _FixedSizeStep.unchecked(
@@ -156,7 +157,7 @@ class FixedSize(AbstractSampling):
         return _draws.subset(_draws.at(key, step), size, num_records)
 
     def expected_size(self, num_records):
-        if not self._stated():
+        if not self.sizes():
             return _whole_size(self.prob, num_records)
         size, records = self._sizes
         _checks.require(

@@ -118,6 +118,10 @@ class WithReplacement(AbstractSampling):
         (NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.ZERO_OUT),
         "the theorem is for a record that is replaced",
     )
+    in_place_of_it: ClassVar[str] = (
+        ", for flags do not tell how often a record is drawn: FixedSize(batch_size=, "
+        "dataset_size=) draws as many, and leaks less"
+    )
 
     def _step(self, release):
         return _Step.unchecked(mechanism=release, sampling=self)

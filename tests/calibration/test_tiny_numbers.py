@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpmath import mp
 from scipy.stats import norm
 
 import fdp_jax as fdp
@@ -32,3 +33,33 @@ def test_tiny_prior():
     mu, epsilon = 1 / float(found.value), -np.log(2e-50)
     above = np.exp(epsilon + norm.logsf(epsilon / mu + mu / 2))
     assert norm.sf(epsilon / mu - mu / 2) - above == pytest.approx(0.5, rel=1e-4)
+
+
+def _pure(epsilon, delta, count):
+    """The pure epsilon of so many releases, of whose losses the largest alone counts.
+
+    delta = (e^(k x) - e^epsilon) / (1 + e^x)^k.
+    """
+    with mp.workdps(150):
+        excess = lambda x: mp.exp(count * x) - mp.exp(epsilon)
+        gap = lambda x: excess(x) / (1 + mp.exp(x)) ** count - delta
+        return float(mp.findroot(gap, mp.mpf(epsilon) / count))
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-30, 1e-100])
+@pytest.mark.parametrize("epsilon", [0.3, 4.0])
+def test_no_delta_is_left_next_to_the_root(epsilon, delta):
+    """Beyond a bounded loss there is none: no secant leads back from there."""
+    target = fdp.targets.ApproxDP(epsilon=epsilon, delta=delta)
+    single = epsilon - 2 * np.log1p(-delta)  # of Laplace noise, 1 / noise
+    pure, thrice = _pure(epsilon, delta, 1), _pure(epsilon, delta, 3)
+    for family, name, truth in (
+        (fdp.Laplace(), "noise_multiplier", 1 / single),
+        (fdp.ReportNoisyMax(), "noise_multiplier", 2 / single),
+        (fdp.RandomizedResponse(None), "epsilon0", pure),
+        (fdp.PureDP(None).repeat(3), "parts.0.epsilon0", thrice),
+    ):
+        found = fdp.calibrate(family, target, solve_for=name)
+        # The next number of a float32 program.
+        assert float(found.value) == pytest.approx(truth, rel=3e-7)
+        assert float(found.mechanism.delta(epsilon=epsilon)) <= delta

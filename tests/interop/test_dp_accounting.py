@@ -4,6 +4,7 @@ import pathlib
 import pickle
 import random
 import re
+from typing import Any
 
 import attr
 import jax
@@ -273,8 +274,44 @@ def test_events_of_schemes():
     other = fdp.DPSGD(
         noise_multiplier=2.0, sampling=fixed, num_steps=10, relation="zero_out"
     )
-    with pytest.raises(NotImplementedError, match="no event for FixedSizeStep"):
+    with pytest.raises(NotImplementedError, match="FixedSize with a share: give batch"):
         to_dp_event(other)
+    dealt = fdp.sampling.RandomAllocation(num_batches=5, same_every_epoch=True)
+    with pytest.raises(NotImplementedError, match="no event for"):
+        to_dp_event(fdp.DPSGD(noise_multiplier=2.0, sampling=dealt, num_steps=10))
+
+
+@pytest.mark.parametrize("noise", [2.0, np.inf])
+def test_batches_become_events(noise):
+    inner = ev.GaussianDpEvent(2.0) if noise == 2 else ev.NoOpDpEvent()
+    sizes = {"batch_size": 9, "dataset_size": 900}
+    replaced = {"relation": "replace_one"}
+    truncated = fdp.sampling.TruncatedPoisson(0.02, **sizes)
+    rows: list[Any] = [
+        (fdp.sampling.Poisson(0.02), {}, ev.PoissonSampledDpEvent(0.02, inner)),
+        (
+            fdp.sampling.FixedSize(**sizes),
+            replaced,
+            ev.SampledWithoutReplacementDpEvent(900, 9, inner),
+        ),
+        (
+            fdp.sampling.WithReplacement(**sizes),
+            replaced,
+            ev.SampledWithReplacementDpEvent(900, 9, inner),
+        ),
+        (truncated, {}, ev.TruncatedSubsampledGaussianDpEvent(900, 0.02, 9, noise)),
+    ]
+    for scheme, options, step in rows:
+        run = fdp.DPSGD(noise_multiplier=noise, sampling=scheme, num_steps=7, **options)
+        event = ev.SelfComposedDpEvent(step, 7)
+        assert to_dp_event(run) == event
+        # Of a Gaussian's noise multiplier the sensitivity is the unit.
+        shift = 2 if options else 1
+        release = fdp.Gaussian(noise / shift, **options)
+        assert to_dp_event(fdp.Subsampled(release, scheme, 7)) == event
+        both = fdp.compose(run, fdp.Gaussian(3.0 / shift, **options))
+        parts = to_dp_event(both).events
+        assert parts == [event, ev.GaussianDpEvent(3.0)]
 
 
 # ---------------------------------------------------------------------- refusals

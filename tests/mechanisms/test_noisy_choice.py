@@ -127,7 +127,8 @@ def test_answers_of_above_threshold_with_gaussian_noise_are_dominated(
         noise, num_queries=3, num_above=most, query_ratio=ratio, monotonic=monotonic
     )
     bounds = np.array([float(search.delta(epsilon=e)) for e in EPSILONS])
-    orders, limits = np.asarray(search.orders), np.asarray(search.divergences)
+    orders = 1 + np.geomspace(1e-2, 1e4, 300)
+    limits = np.asarray(search.divergence(orders))
     for scores in ([0.0, 0.0, 0.0], [3.0, -2.0, 4.0], [15.0, 15.0, -9.0]):
         p = _answers(np.array(scores), noise, query_noise, most, stats.norm)
         for change in itertools.product((0, 1) if monotonic else (-1, 1), repeat=3):
@@ -149,10 +150,12 @@ def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
         fdp.AboveThreshold.with_gaussian_noise, num_queries=1000, num_above=4
     )
     found = search(10.0)
-    orders = np.asarray(found.orders)
+    orders = 1 + np.geomspace(1.0, 1e12, 640)
     ways = 4 * (1 + math.log(250))  # less than 4 log(1001)
-    wanted = orders * (1 + 16 / 2**2) / 200 + ways / (orders - 1)
-    np.testing.assert_allclose(found.divergences, wanted, rtol=1e-11)
+    # Where it falls in the order, those of larger ones are less.
+    least = np.maximum(orders, 1 + math.sqrt(ways / 0.025))
+    wanted = 0.025 * least + ways / (least - 1)
+    np.testing.assert_allclose(found.divergence(orders), wanted, rtol=1e-11)
     # A little better than the conversion of Mironov (2017).
     usual: Any = optimize.minimize_scalar(
         lambda x: 0.025 * x + (ways + math.log(1e6)) / (x - 1),
@@ -162,9 +165,19 @@ def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
     assert 0.85 * usual.fun < float(found.epsilon(delta=1e-6)) < usual.fun
     both = fdp.compose(found, fdp.Gaussian(10.0))
     assert float(found.epsilon(delta=1e-6)) < float(both.epsilon(delta=1e-6))
-    slope = jax.grad(lambda s: search(s).epsilon(delta=1e-6))(10.0)
-    ends = [float(search(s).epsilon(delta=1e-6)) for s in (9.999, 10.001)]
-    assert float(slope) == pytest.approx((ends[1] - ends[0]) / 0.002, rel=1e-5)
+    # Of three of them divergences are listed; alone the best order of all is taken.
+    thrice = float(fdp.compose(found, found, found).epsilon(delta=1e-6))
+    assert float(found.repeat(3).epsilon(delta=1e-6)) == pytest.approx(thrice)
+    for noise in (9.7, 10.0, 10.2):
+        slope = jax.grad(lambda s: search(s).epsilon(delta=1e-6))(noise)
+        ends = [float(search(noise + s).epsilon(delta=1e-6)) for s in (-1e-3, 1e-3)]
+        assert float(slope) == pytest.approx((ends[1] - ends[0]) / 0.002, rel=1e-5)
+    target = fdp.targets.ApproxDP(epsilon=float(found.epsilon(delta=1e-6)), delta=1e-6)
+    noise = fdp.calibrate(search(None), target, solve_for="noise_multiplier")
+    assert float(noise.value) == pytest.approx(10.0, rel=1e-6)
+    many = fdp.AboveThreshold.with_gaussian_noise(10.0, num_queries=None, num_above=4)
+    most = fdp.calibrate(many, target, solve_for="num_queries", whole=True)
+    assert float(most.value) in (999, 1000)
     wrongs: Any = {"num_queries": 0}, {"num_queries": 10, "num_above": 1.5}
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"num_.* must be a"):
