@@ -21,7 +21,8 @@ _SETTLING = 1e-3, 1e-14
 """Quotient and product of two changes in a row, from which on the secant method
 converges, and a third change would be below tolerance."""
 _CHECKS = 40
-_BEYOND = 1e9
+_MOST = 1e9
+"""The excess that infinity counts as."""
 _FIRST_JUMP, _WIDE = 1e-13, 1e-7
 _PROBES = 9
 
@@ -105,13 +106,14 @@ def _advance(
 ) -> dict[str, Array]:
     """One step of the secant method, from the value at u."""
     # Something that cannot be evaluated counts as leaking.
-    value = jnp.clip(jnp.where(jnp.isnan(value), jnp.inf, value), -_BEYOND, _BEYOND)
+    value = jnp.clip(jnp.where(jnp.isnan(value), jnp.inf, value), -_MOST, _MOST)
     u, old, old_value = state["u"], state["old"], state["old_value"]
     low = jnp.where(value <= 0, u, state["low"])
     high = jnp.where(value >= 0, u, state["high"])
     slope = (value - old_value) / jnp.where(u == old, 1, u - old)
-    # The logarithm of nothing tells no slope.
-    usable = (u != old) & (slope > 0) & (value > -_BEYOND) & (old_value > -_BEYOND)
+    # Where there is no delta at all, nothing tells how far the root is.
+    known = jnp.maximum(jnp.abs(value), jnp.abs(old_value)) < _MOST
+    usable = (u != old) & (slope > 0) & known
     slope = jnp.where(usable, slope, state["slope"])
     target = u - jnp.clip(value / slope, -1, 1)
     # Open ends first: only a bracket of finite size can be halved.
