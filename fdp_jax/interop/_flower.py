@@ -103,7 +103,7 @@ class FlowerAccountant:
         Args:
             delta: That of the config if it is not given.
         """
-        delta = self.config.target_delta if delta is None else delta
+        delta = float(self.config.target_delta if delta is None else delta)
         return library("FlowerAccountant", "flwr.serverapp").PrivacySpent(
             epsilon=self.get_epsilon(delta),
             delta=delta,

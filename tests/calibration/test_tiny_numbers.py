@@ -1,5 +1,7 @@
 """Known numbers below the least normal float32 keep their digits."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from mpmath import mp
@@ -40,10 +42,11 @@ def _pure(epsilon, delta, count):
 
     delta = (e^(k x) - e^epsilon) / (1 + e^x)^k.
     """
-    with mp.workdps(150):
+    numbers: Any = mp
+    with numbers.workdps(150):
         excess = lambda x: mp.exp(count * x) - mp.exp(epsilon)
         gap = lambda x: excess(x) / (1 + mp.exp(x)) ** count - delta
-        return float(mp.findroot(gap, mp.mpf(epsilon) / count))
+        return float(numbers.findroot(gap, mp.mpf(epsilon) / count))
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-30, 1e-100])

@@ -128,7 +128,7 @@ def test_answers_of_above_threshold_with_gaussian_noise_are_dominated(
     )
     bounds = np.array([float(search.delta(epsilon=e)) for e in EPSILONS])
     orders = 1 + np.geomspace(1e-2, 1e4, 300)
-    limits = np.asarray(search.divergence(orders))
+    limits = np.asarray(search.divergence(jnp.asarray(orders)))
     for scores in ([0.0, 0.0, 0.0], [3.0, -2.0, 4.0], [15.0, 15.0, -9.0]):
         p = _answers(np.array(scores), noise, query_noise, most, stats.norm)
         for change in itertools.product((0, 1) if monotonic else (-1, 1), repeat=3):
@@ -155,7 +155,9 @@ def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
     # Where it falls in the order, those of larger ones are less.
     least = np.maximum(orders, 1 + math.sqrt(ways / 0.025))
     wanted = 0.025 * least + ways / (least - 1)
-    np.testing.assert_allclose(found.divergence(orders), wanted, rtol=1e-11)
+    np.testing.assert_allclose(
+        found.divergence(jnp.asarray(orders)), wanted, rtol=1e-11
+    )
     # A little better than the conversion of Mironov (2017).
     usual: Any = optimize.minimize_scalar(
         lambda x: 0.025 * x + (ways + math.log(1e6)) / (x - 1),
