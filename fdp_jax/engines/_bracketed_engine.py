@@ -166,7 +166,8 @@ def _search_one(
         # The lattice is the finer, the better the strike is known; nothing is known
         # of that of calls at first.
         start = term.least_epsilon(sign, target), target, most_epsilon(loss, target)
-        return _between(*lax.fori_loop(0, 2, body, start))
+        rounds = jnp.where((sign > 0) & (term.noise_multiplier < 0.4), 3, 2)
+        return _between(*lax.fori_loop(0, rounds, body, start))
 
     found = lax.map(one, (signs, targets))
     worst = worst_of(found.estimate, signs)
