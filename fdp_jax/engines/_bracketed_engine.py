@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._arithmetic import ULP
 from .._internal._batching import one_by_one
@@ -60,20 +60,19 @@ def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
     return Interval(lower, jnp.where(finite, estimate + moved, fixed), upper)
 
 
-def _laws(loss: ComposedLoss, sign: Array, least: Float[Array, ""]) -> Laws:
-    """The laws for thresholds from `least` on.
+def _laws(loss: ComposedLoss, sign: Array, ratio: Float[ArrayLike, ""]) -> Laws:
+    """The laws for thresholds whose sign times threshold is `ratio` at most.
 
-    In direction "add" the lattice is the finer, the larger that is.
+    The lattice is the finer, the less that is.
     """
     (term,) = loss.terms
     assert isinstance(term, EnclosedLoss)
-    points = points_asked(loss) or _POINTS
-    return term.release(points, jnp.where(sign < 0, -least, jnp.inf))
+    return term.release(points_asked(loss) or _POINTS, sign, ratio)
 
 
-def _sums(loss: ComposedLoss, sign: Array, least: Float[Array, ""]) -> LawSums:
+def _sums(loss: ComposedLoss, sign: Array, ratio: Float[Array, ""]) -> LawSums:
     """Sums for the upper bound, the estimate and the lower bound, stacked."""
-    found = _laws(loss, sign, least)
+    found = _laws(loss, sign, ratio)
     laws = found.upper, found.estimate, found.lower
     each = zip(laws, (1.0, 0.0, -1.0), strict=True)
     each = [LawSums.of(law, sign, jnp.asarray(side)) for law, side in each]
@@ -109,7 +108,7 @@ class OnePlan(AbstractPlan):
 
     def profile(self, loss, epsilons):
         fixed = stop_gradient(epsilons)
-        sums = _sums(stop_gradient(loss), self.sign, jnp.min(fixed))
+        sums = _sums(stop_gradient(loss), self.sign, jnp.max(self.sign * fixed))
         found = _log_delta(sums, fixed)
         args = loss.without_ends(), epsilons
         estimate = known_value(_one_log_delta, found.estimate, args, self.sign)
@@ -121,7 +120,8 @@ class OnePlan(AbstractPlan):
         return Profile(log_delta, rest, stop_gradient(log_alpha))
 
     def prepare(self, loss):
-        one = lambda sign: _sums(stop_gradient(loss), sign, jnp.zeros_like(sign))
+        most = lambda sign: jnp.where(sign > 0, jnp.inf, 0.0)
+        one = lambda sign: _sums(stop_gradient(loss), sign, most(sign))
         return _PreparedPlan(self.sign, lax.map(one, self.sign))
 
 
@@ -136,7 +136,7 @@ class _PreparedPlan(OnePlan):
 
 def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:
     loss, epsilons = args
-    law = _laws(loss, sign, stop_gradient(jnp.min(epsilons))).estimate
+    law = _laws(loss, sign, stop_gradient(jnp.max(sign * epsilons))).estimate
     return LawSums.of(law, sign, jnp.zeros_like(sign)).log_delta(epsilons)
 
 
@@ -151,29 +151,22 @@ def _search_one(
 ) -> tuple[Interval, Array]:
     (term,) = loss.terms
     assert isinstance(term, EnclosedLoss)
-    noise = term.noise_multiplier
-    # Beyond the lattice as well, where other bounds say something.
-    far = 40 + 20 / noise + 1 / jnp.square(noise)
 
     def one(direction: tuple[Array, Array]) -> Interval:
         sign, target = direction
 
-        def body(_: Array, known: tuple) -> tuple:
-            sums = _sums(loss, sign, known[0])
-            first, last = jax.vmap(LawSums.ends)(sums)
-            low = jnp.minimum(jnp.min(first), 0) - 60
-            low = jnp.full(3, jnp.where(sign > 0, low, known[0]))
-            high = jnp.full(3, jnp.maximum(jnp.max(last), far))
+        def body(index: Array, known: tuple) -> tuple:
+            most = jnp.where(index > 0, known[2], jnp.inf)
+            sums = _sums(loss, sign, jnp.where(sign > 0, most, -known[0]))
+            low, high = (jnp.full(3, known[i]) for i in (0, 2))
             passed = lambda e: target - _logs(sums, e[:, None])[:, 0]
             before, after = root_between(passed, low, high)
-            upper = jnp.where(after[0] < high[0], after[0], jnp.inf)
-            lower = jnp.where(before[2] > low[2], before[2], -jnp.inf)
-            return jnp.maximum(lower, known[0]), before[1], upper
+            return before[2], before[1], after[0]
 
-        # The lattice of puts is the finer, the better their strikes are known.
-        least = term.least_epsilon(target)
-        start = jnp.where(sign > 0, -jnp.inf, least), target, target
-        rounds = jnp.where(sign > 0, 1, 2)
+        # The lattice is the finer, the better the strike is known; nothing is known
+        # of that of calls at first.
+        start = term.least_epsilon(sign, target), target, most_epsilon(loss, target)
+        rounds = jnp.where((sign > 0) & (term.noise_multiplier < 0.4), 3, 2)
         return _between(*lax.fori_loop(0, rounds, body, start))
 
     found = lax.map(one, (signs, targets))
@@ -186,9 +179,11 @@ def _one_threshold(
 ) -> tuple[Array, Array]:
     """The threshold of a type I error and the scale there, about."""
     # Of all sums: the threshold may be negative.
-    law = _laws(loss, jnp.ones_like(sign), jnp.zeros_like(sign)).estimate
+    law = _laws(loss, jnp.ones_like(sign), jnp.inf).estimate
     form = LawSums.of(stop_gradient(law), sign, jnp.zeros_like(sign))
-    low, high = form.ends()
+    # Beyond the lattice as well.
+    far = 40 + 20 / law.noise + 1 / jnp.square(law.noise)
+    low, high = stop_gradient((-far, far))
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]
     found, _ = root_between(passed, low, high)
     step = 1e-3

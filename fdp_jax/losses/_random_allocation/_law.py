@@ -1,17 +1,15 @@
 """The law of the sum S' of t copies of what a coin moved to the lattice."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..._internal._special import safe_log
-from ..._internal._tolerances import LATTICE_SUM
+from ..._internal._tolerances import LATTICE_SUM, NORMAL_TAIL
 from ._component import Cells, Component, cells, component, lowered, standard, tail
 from ._place import Place, place
 from ._powers import Power, log_total, power, tilted
@@ -47,7 +45,7 @@ class Law(eqx.Module):
     far: Float[Array, "2 k"]
     far_masses: Float[Array, "2 k"]
     strike: Float[Array, ""]
-    """The largest strike of puts, if it is finite."""
+    """The largest strike, if it is finite."""
     log_missing: tuple[Float[Array, ""], Float[Array, ""]]
     """Log of what is left out, with the record and without."""
 
@@ -79,6 +77,7 @@ def laws(
     batches: Float[Array, ""],
     points: int,
     strike: Float[Array, ""] | None = None,
+    calls: Bool[Array, ""] | bool = True,
 ) -> Laws:
     """All that is known of the sum, for real t >= 1.
 
@@ -89,14 +88,21 @@ def laws(
         noise: s, in (0, inf).
         batches: t, at least 1.
         points: Lattice points, a power of two from 2^10 on.
-        strike: Of one release alone.  If finite, the laws are for puts with strikes up
-            to this one, without the record.  Sums and components beyond are left out,
-            and what the lattice need not hold makes it as much finer.  If there is
-            none, the lower law is one whose ratio is S' / t, for compositions.
+        strike: Of one release alone.  If finite, the laws are for strikes up to this
+            one: a sum is beyond it as soon as a component is, and what the lattice need
+            not hold makes it as much finer.  If there is none, the lower law is one
+            whose ratio is S' / t, for compositions.
+        calls: Whether the laws are for calls, not for puts, if there is a strike.
     """
     composed = strike is None
     strike = jnp.full_like(batches, jnp.inf) if strike is None else strike
-    at = place(noise, batches, points, strike)
+    # The less noise, the more a sum beyond a strike is that of two large components,
+    # which stronger tilts know better.
+    far = calls & jnp.isfinite(strike)
+    room = jnp.where(far, jnp.clip(2 / stop_gradient(noise), 2, 5), 2)
+    at = place(noise, batches, points, strike, room)
+    # Far out calls have few components beyond the lattice, which are looked at.
+    strike = jnp.where(calls & (strike > at.end), jnp.inf, strike)
     x = component(noise, at)
     t = stop_gradient(batches)
     near = jnp.round(t)
@@ -130,8 +136,12 @@ def _law(x: Component, at: Place, noise: Array, t: Array, strike: Array) -> Law:
     masses, off = joined(at, t, both, 1.01 * t * x.error, outside.wrapped)
     # What the window leaves out of it is less than of the masses themselves.
     gap, off_gap = joined(at, t, rest, 1.01 * t * x.error, jnp.full(2, -jnp.inf))
-    start, none = at.first * t + at.window, jnp.zeros((2, 0))
-    law = Law(
+    start = at.first * t + at.window
+    far, far_masses = _far(x, at, noise, t, masses + off, start)
+    mean, mass = _beyond(at, noise, t)
+    mass = jnp.where(jnp.arange(far.shape[1]) == 0, mass, 0)
+    every = strike <= at.end
+    return Law(
         noise,
         t,
         at.spacing,
@@ -140,14 +150,12 @@ def _law(x: Component, at: Place, noise: Array, t: Array, strike: Array) -> Law:
         off,
         gap,
         off + off_gap,
-        (at.first + at.cells) * at.spacing,
-        none,
-        none,
+        at.end,
+        jnp.where(every, mean, far),
+        jnp.where(every, mass, far_masses),
         strike,
         _missing(x, outside, noise, t, at, strike),
     )
-    far, far_masses = _far(x, at, law)
-    return dataclasses.replace(law, far=far, far_masses=far_masses)
 
 
 # ------------------------------------------------------------------------ the lattice
@@ -222,24 +230,19 @@ def _missing(
     others = jnp.maximum(t - 1, 0) * x.big
     most = jnp.maximum(t - 2, 0) * x.big
     two = safe_log(0.5 * big * others), safe_log(others * (included + 0.5 * most))
-    small, log_t = x.log_left_out + jnp.log(t), jnp.log(t)
+    small = x.log_left_out + jnp.log(t)
     last = _big_ends(at, s, 1)[1]
-    own, one = safe_log(tail(jnp.stack([last - 1 / s, last])))
+    one = safe_log(t * tail(last))
+    own = jnp.logaddexp(safe_log(tail(last - 1 / s)), one)
     # What is outside the window with a big component besides is a share of that.
     more = 2e-9 + jnp.log1p(big + included)
     add = lambda *logs: logsumexp(jnp.stack(logs)) + more
-    # A put is worth nothing beyond its strike.
-    large = jnp.stack([outside.right, two[0], one + log_t])
-    without = add(
-        outside.left, small, *jnp.where(jnp.isfinite(strike), -jnp.inf, large)
+    # Beyond a strike a put is worth nothing, and calls of big components are known.
+    right, *large = jnp.where(
+        jnp.isfinite(strike), -jnp.inf, jnp.stack([outside.right, *two, one, own])
     )
-    included = add(
-        outside.left_included,
-        outside.right_included,
-        two[1],
-        small,
-        jnp.logaddexp(own, one + log_t),
-    )
+    without = add(outside.left, small, right, *large[::2])
+    included = add(outside.left_included, small, outside.right_included, *large[1::2])
     return stop_gradient((included, without))
 
 
@@ -248,7 +251,7 @@ def _missing(
 
 def _big_ends(at: Place, noise: Array, count: int) -> Float[Array, " k"]:
     """Normal variables at the ends of the cells of a big component."""
-    first = standard((at.first + at.cells) * at.spacing, noise)
+    first = standard(at.end, noise)
     last = jnp.maximum(1 / noise, stop_gradient(first)) + _FARTHEST
     # Not so wide that a cell's rule is not good.
     most = 9 * _BIG_CELLS / (last + 2 / noise + 1)
@@ -263,27 +266,45 @@ def _big(at: Place, noise: Array, count: int) -> tuple[Array, Array, Cells]:
     return ends, width, cells(ends[:-1], width, noise)
 
 
-def _far(x: Component, at: Place, law: Law) -> tuple[Array, Array]:
-    """Sums with a big component, which dominate, and which are dominated.
+def _far(
+    x: Component, at: Place, s: Array, t: Array, upper: Array, start: Array
+) -> tuple[Array, Array]:
+    """Sums with one big component, which dominate, and which are dominated.
 
     With m the mean of a component that is not big, p the probability of a big one,
     F' the law of those that are not: F'^(t-1) is below F'^t moved by -m, over 1 - p.
     Of that and of the big one's cells the masses are spread to both ends.  What is told
     by the cell of a single big one is below.
     """
-    t, s, lost = law.batches, law.noise, x.big + jnp.exp(x.log_left_out)
+    lost = x.big + jnp.exp(x.log_left_out)
     ends, _, big = _big(at, s, _BIG_CELLS)
     both = lambda u, v: jnp.append(u, 0) + jnp.append(jnp.zeros(1), v)
-    rows = (law.masses + law.off).reshape(_COARSE, -1)
+    rows = upper.reshape(_COARSE, -1)
     step = at.points // _COARSE
     share = jnp.arange(step) / step
     coarse = both(rows @ (1 - share), rows @ share)
-    place = (law.start + step * jnp.arange(_COARSE + 1)) * at.spacing
+    place = (start + step * jnp.arange(_COARSE + 1)) * at.spacing
     far = ((place - x.mean)[:, None] + ends).ravel()
     masses = t / (1 - lost) * (coarse[:, None] * both(big.left, big.right)).ravel()
     ends, width, big = _big(at, s, far.size)
     mass = big.left + big.right
     near = ends[:-1] + width * big.right / (mass + 1e-300) + (t - 1) * x.mean
     near_masses = t * jnp.exp((t - 1) * jnp.log1p(-lost)) * mass * (1 - LATTICE_SUM)
-    far, masses = stop_gradient((far, masses * (1 + 4e-9)))
-    return jnp.stack([far, near]), jnp.stack([masses, near_masses])
+    masses = masses * (1 + 4e-9)
+    return stop_gradient((jnp.stack([far, near]), jnp.stack([masses, near_masses])))
+
+
+def _beyond(at: Place, noise: Array, t: Array) -> tuple[Array, Array]:
+    """Mean and mass of the sums with any big component, above the true ones and below.
+
+    All are beyond a strike that no big component is below, so the mean will do.
+    """
+    z = standard(at.end, noise)
+    none = jnp.log1p(-tail(z))
+    mass = -jnp.expm1(t * none)
+    included = -jnp.expm1((t - 1) * none + jnp.log1p(-tail(z - 1 / noise)))
+    unit = NORMAL_TAIL * jnp.finfo(z.dtype).eps * jnp.square(1 + jnp.abs(z) + 1 / noise)
+    error = stop_gradient(unit) * jnp.array([[1.0], [-1.0]])
+    some = mass > 1e-290
+    mean = jnp.where(some, t * included / jnp.where(some, mass, 1), 0.0)
+    return mean * (1 + 4 * error), jnp.where(some, mass, 0.0) * (1 + error)

@@ -73,12 +73,19 @@ class EnclosedLoss(AbstractLoss):
     def bracketed(self, points: int | None) -> "BracketedLoss":
         """The pairs around it, for sums of several losses."""
 
-    def release(self, points: int, log_strike: Float[ArrayLike, ""] = jnp.inf) -> Laws:
-        """The laws of one release; of puts up to a strike, if one is given over t."""
+    def release(
+        self,
+        points: int,
+        sign: Float[ArrayLike, ""] = 1.0,
+        log_strike: Float[ArrayLike, ""] = jnp.inf,
+    ) -> Laws:
+        """The laws of one release, for one direction and strikes up to one over t."""
         raise NotImplementedError(f"one release of a {type(self).__name__}")
 
-    def least_epsilon(self, log_delta: Float[Array, ""]) -> Float[Array, ""]:
-        """A bound of one release's epsilon from below, in direction "add"."""
+    def least_epsilon(
+        self, sign: Float[Array, ""], log_delta: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """A bound of one release's epsilon from below, in one direction."""
         return jnp.log1p(-jnp.exp(jnp.minimum(log_delta, -1e-15))) - 1e-9
 
     @property
@@ -153,20 +160,23 @@ class RandomAllocationLoss(EnclosedLoss):
         pairs = map(LawLoss.of, each, (1, 0, -1))
         return BracketedLoss(self.noise_multiplier, *pairs)
 
-    def release(self, points, log_strike=jnp.inf):
-        t = self.num_batches
+    def release(self, points, sign=1.0, log_strike=jnp.inf):
+        t, calls = self.num_batches, jnp.asarray(sign) > 0
+        least = jnp.where(calls, 0.0, -jnp.inf)
         # Places of thresholds are rounded.
-        strike = (1 + 1e-9) * t * jnp.exp(jnp.asarray(log_strike, t.dtype))
-        return laws(self.noise_multiplier, t, points, stop_gradient(strike))
+        ratio = jnp.maximum(jnp.asarray(log_strike, t.dtype), least)
+        strike = stop_gradient((1 + 1e-9) * t * jnp.exp(ratio))
+        return laws(self.noise_multiplier, t, points, strike, calls)
 
-    def least_epsilon(self, log_delta):
+    def least_epsilon(self, sign, log_delta):
         # With every X at most K / (2 t) a put is worth K / 2 or more.
         t, s = jnp.ceil(self.num_batches), self.noise_multiplier
         level = log_delta + jnp.log(2.0)
         z = log_ndtri(jnp.where(level < 0, level, -1.0) / t)
         most = (0.5 / s - z) / s - jnp.log(2.0)
-        least = jnp.where(level < 0, most - 1e-6 * (1 + jnp.abs(most)), -jnp.inf)
-        return jnp.maximum(super().least_epsilon(log_delta), least)
+        some = (sign < 0) & (level < 0)
+        least = jnp.where(some, most - 1e-6 * (1 + jnp.abs(most)), -jnp.inf)
+        return jnp.maximum(super().least_epsilon(sign, log_delta), least)
 
     def law(self) -> LawLoss:
         return LawLoss.of(self.release(_ROUGH).estimate, 0)

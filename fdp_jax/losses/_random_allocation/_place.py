@@ -15,6 +15,8 @@ from ..._internal._special import log_ndtri
 
 _LOG_BIG, _LOG_BIGGER = -18.0, -6.0
 """Log of the mean number of big components, and what each noise beyond 1 adds to it."""
+_LOG_DEEP = -45.0
+"""Log of the probability of a big component, for few batches and a strike."""
 _LOG_SMALL = -80.0
 """Log of the mean number of components below the lattice."""
 _REACH = 46.0
@@ -45,12 +47,18 @@ class Place(eqx.Module):
     middle: Float[Array, ""]
     """The sum up to which masses are known by the first tilt."""
 
+    @property
+    def end(self) -> Float[Array, ""]:
+        """The largest component on the lattice."""
+        return (self.first + self.cells) * self.spacing
+
 
 def place(
     noise: Float[Array, ""],
     batches: Float[Array, ""],
     points: int,
     strike: Float[ArrayLike, ""] = jnp.inf,
+    room: Float[ArrayLike, ""] = 2.0,
 ) -> Place:
     """Chooses lattice and tilts for X = exp(Z / s - 1 / (2 s^2)) and t copies of it.
 
@@ -59,18 +67,22 @@ def place(
         batches: t.
         points: Lattice points of the sum.
         strike: The largest sum that matters, and the largest component.
+        room: How often the components' range is to fit into the window of the sum.
     """
     s, t = stop_gradient((noise, batches))
     log_t = jnp.log(t)
-    big = _LOG_BIG + _LOG_BIGGER * jnp.clip(s - 1, 0, 4)
-    right = -log_ndtri(big - log_t)
+    big = _LOG_BIG + _LOG_BIGGER * jnp.clip(s - 1, 0, 4) - log_t
+    # Up to a strike in any case where the largest component decides.
+    deep = _LOG_DEEP + 3 * log_t - 40 * jnp.clip(1 - s, 0, 1)
+    big = jnp.where(jnp.isfinite(strike), jnp.minimum(big, deep), big)
+    right = -log_ndtri(big)
     right = jnp.minimum(right, s * jnp.log(stop_gradient(strike)) + 0.5 / s)
     left = jnp.minimum(log_ndtri(_LOG_SMALL - log_t), right - 3)
     z = left + (right - left) * jnp.arange(_NODES, dtype=s.dtype) / (_NODES - 1)
     x = jnp.exp(z / s - 0.5 / jnp.square(s))
     logs = -0.5 * jnp.square(z)
     logs = logs - logsumexp(logs)
-    return place_of(x, logs, t, points, strike=strike)
+    return place_of(x, logs, t, points, strike=strike, room=room)
 
 
 def place_of(
@@ -83,6 +95,7 @@ def place_of(
     more: float = 0.0,
     reach: tuple[float, float] = (_REACH, _REACH),
     strike: Float[ArrayLike, ""] = jnp.inf,
+    room: Float[ArrayLike, ""] = 2.0,
 ) -> Place:
     """Chooses lattice and tilts for t copies of a component.
 
@@ -96,6 +109,7 @@ def place_of(
         reach: -log of the mass left and right of the window, about.
         strike: The largest sum that matters: the window is that of a tilted law whose
             mean is not larger.
+        room: At least 2: how often the components' range fits into the window.
     """
     least, most = (x[0], x[-1]) if ends is None else ends
     # The law whose tilt e^{-u x} is as large as the strike asks for.
@@ -108,23 +122,18 @@ def place_of(
     deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
     span = most - least
     # Up to where the largest component alone decides.
-    sizes = jnp.logspace(-4.5, 2.5, _TILTS, dtype=x.dtype) / deviation
+    least_size = jnp.minimum(10**-4.5 / deviation, 1 / span)
+    sizes = jnp.geomspace(least_size, 10**2.5 / deviation, _TILTS)
 
-    def side(sign: float, level: float) -> tuple[Array, Array, Array]:
-        logs_at = jax.vmap(lambda u: logsumexp(logs + sign * u * (x - mean)))(sizes)
-        far = (t * logs_at + level) / sizes
-        best = jnp.argmin(far)
-        # The strongest tilt whose law fits into the window.
-        fits = sizes * far[best] - t * logs_at - level <= -_WRAP
-        fits = fits & (t * logs_at <= _LIFT)
-        lift = jnp.maximum(jnp.sum(jnp.cumprod(fits)) - 1, 0)
-        return far[best], sign * sizes[best], sign * sizes[lift]
-
-    below, left_outer, left_tilt = side(-1.0, reach[0])
-    above, right_outer, right_tilt = side(1.0, reach[1])
+    rate = lambda u: t * jax.vmap(lambda v: logsumexp(logs + v * (x - mean)))(u)
+    left, right = rate(-sizes), rate(sizes)
+    below, above = (
+        jnp.min((rates + level) / sizes)
+        for rates, level in zip((left, right), reach, strict=True)
+    )
     low = jnp.maximum(t * (mean - least) - below, 0.0)
     high = jnp.minimum(t * (mean - least) + above + more * span, t * span)
-    spacing = jnp.maximum((high - low) / (points - 32), span / (points // 2 - 8))
+    spacing = jnp.maximum((high - low) / (points - 32), span / (points / room - 8))
     if ends is None:
         first = jnp.floor(least / spacing)
         cells = jnp.ceil(most / spacing) - first
@@ -135,13 +144,24 @@ def place_of(
     # Components may begin up to a cell further left.
     start = jnp.floor((t * mean - below) / spacing) - t * first
     window = jnp.maximum(jnp.floor(start) - 8, 0)
+
+    def tilts(rates: Array, far: Array) -> Array:
+        """The strongest tilt whose law fits into the window, and the best one there."""
+        best = jnp.argmin(rates - sizes * far)
+        outside = (sizes - sizes[best]) * far + rates[best] - rates
+        fits = (outside <= -_WRAP) & (rates <= _LIFT)
+        lift = jnp.maximum(jnp.sum(jnp.cumprod(fits)) - 1, 0)
+        return jnp.stack([sizes[lift], sizes[best]])
+
+    # Where the lattice of a component decides, the window reaches further up.
+    above = low + (points - 32) * spacing - t * (mean - least)
+    found = center + jnp.stack([-tilts(left, below), tilts(right, above)], axis=1)
     return Place(
         points,
         spacing,
         first,
         cells.astype(int),
         window.astype(int),
-        center + jnp.stack([left_tilt, right_tilt]),
-        center + jnp.stack([left_outer, right_outer]),
+        *found,
         t * mean,
     )

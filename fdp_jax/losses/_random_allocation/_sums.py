@@ -67,7 +67,7 @@ class LawSums(eqx.Module):
         far = jnp.maximum(distance, 0) @ self.far_masses
         # Sums are at least as large as a big component.
         value = value + jnp.where((self.sign < 0) & (strike <= law.cut), 0, far)
-        unknown = (self.sign < 0) & (self.side > 0) & (strike > law.strike)
+        unknown = (self.side > 0) & (strike > law.strike)
         value = jnp.where(unknown, jnp.inf, value)
         # E(1 - e^eps S / t)_+ = e^eps / t times the put.
         scale = jnp.where(self.sign > 0, 1.0, jnp.exp(epsilon)) / law.batches
@@ -129,14 +129,3 @@ class LawSums(eqx.Module):
         far = jnp.where(beyond, self.far_masses, 0)
         far = jnp.where(up, jnp.sum(far, axis=-1), far @ (self.far / law.batches))
         return safe_log(jnp.where(up, mass, included) + far)
-
-    def ends(self) -> tuple[Array, Array]:
-        """Thresholds between which all of delta's kinks are, about."""
-        law = self.law
-        least = jnp.maximum(law.start, 1.0) * law.spacing / law.batches
-        most = (law.start + law.masses.size) * law.spacing
-        most = jnp.maximum(jnp.max(self.far), most)
-        low, high = jnp.log(least) - 1, jnp.log(most / law.batches) + 1
-        return jnp.where(self.sign > 0, low, -high), jnp.where(
-            self.sign > 0, high, -low
-        )
