@@ -229,7 +229,7 @@ def quadrature_error(
 
 
 def widest_spacing(
-    half_width: Array, growth: Array, log_tolerance: Array
+    half_width: Array, growth: Array, log_tolerance: Array | float
 ) -> Float[Array, " k"]:
     """The widest spacing whose error along a line is within tolerance."""
     return 2 * jnp.pi * half_width / jnp.maximum(growth - log_tolerance, 1)
