@@ -156,10 +156,11 @@ def solve(
         width: How many numbers say where the margin binds.
     """
     leaks, first = direction(rough, unknown)
-    ends = _ends(unknown, leaks)
+    ends = _turned(unknown.ends, leaks)
     start = leaks * first, jnp.asarray(5.0, float)
     u, slope = rough_secant(lambda u: rough(leaks * u), ends, start)
-    low, high = _places(unknown, leaks) if unknown.whole else ends
+    places = unknown.lowest, unknown.highest
+    low, high = _turned(places, leaks) if unknown.whole else ends
 
     def body(state: dict[str, Any]) -> dict[str, Any]:
         search, searching = state["search"], state["searching"]
@@ -228,10 +229,10 @@ def solve(
     return found, leaks
 
 
-def _places(unknown: Unknown, leaks: Array) -> tuple[Array, Array]:
-    """The range of whole numbers, times the direction in which they leak."""
-    ends = leaks * jnp.asarray([unknown.lowest, unknown.highest])
-    return jnp.min(ends), jnp.max(ends)
+def _turned(ends: tuple[float, float], leaks: Array) -> tuple[Array, Array]:
+    """A range, times the direction in which its numbers leak."""
+    turned = leaks * jnp.asarray(ends)
+    return jnp.min(turned), jnp.max(turned)
 
 
 def _first_place(
@@ -264,10 +265,3 @@ def _longer(state: dict[str, Any], upper: Array, unknown: Unknown) -> Array:
     wide = over > _WIDE
     least = jnp.where(wide, 2, 4) * jump
     return jnp.maximum(least, jnp.where(wide, over / 64, 1.01 * over))
-
-
-def _ends(unknown: Unknown, leaks: Array) -> tuple[Array, Array]:
-    """The range of u = leaks t."""
-    low, high = unknown.ends
-    grows = leaks > 0
-    return jnp.where(grows, low, -high), jnp.where(grows, high, -low)

@@ -43,9 +43,14 @@ from ..curves import (
     with_gradient,
 )
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, AbstractRenyi
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    by_contour,
+    loss_like,
+    needs_no_splitting,
+)
 from ..selection import SelectBest
-from ._engines import by_contour, can_split, has_grid_too, needs_no_splitting
 from ._search import Solution, solve
 from ._targets import AbstractTarget, Margin
 from .unknowns import Unknown
@@ -128,18 +133,15 @@ def _best(
     if by_renyi:
         return ask(method=method)
     looks = evaluates_at_once()
-    if (
-        looks
-        and method == AUTO
-        and target.at_one_point
-        and by_contour(mechanism, unknown)
-    ):
+    steps, like = _known_of(mechanism, unknown)
+    first = looks and method == AUTO and target.at_one_point
+    if first and by_contour(steps, like):
         # As queries do: the smallest program first, if it says as much as the others.
         found = ask(method=Method("contour"), near=_NEAR)
         if not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
-    splits = method.name != "grid" and can_split(mechanism, unknown)
-    if splits and (looks or needs_no_splitting(mechanism, unknown)):
+    splits = method.name != "grid" and engines.can_split(like)
+    if splits and (looks or needs_no_splitting(steps, like)):
         found = ask(method=dataclasses.replace(method, split=False))
         if not looks or not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
@@ -147,7 +149,8 @@ def _best(
     known = not is_traced(found.status) and outside_transformations()
     if not (known and method == AUTO):
         return found
-    if int(found.status) != Status.LOOSE or not has_grid_too(mechanism, unknown):
+    grid_too = engines.route(like) == "spectral" and like.on_grid
+    if int(found.status) != Status.LOOSE or not grid_too:
         return found
     other = ask(method=Method("grid"))
     # Not a number, if the grid has none, is not larger.
@@ -161,6 +164,12 @@ def _best(
         if bool(target.is_met(completed)):
             return dataclasses.replace(one, status=asked.status)
     return found
+
+
+def _known_of(mechanism: AbstractMechanism, unknown: Unknown) -> tuple[tuple, Any]:
+    """The known steps, and the loss without its numbers: what no value decides."""
+    steps = (None, None) if unknown.factor else mechanism.known_steps()
+    return steps, loss_like(unknown.filled(mechanism))
 
 
 def _met(
@@ -177,7 +186,9 @@ def _met(
     if not outside_transformations() or not target.at_one_point:
         return found
     value, leaks = np.asarray(found.value), found.leaks
-    if not np.isfinite(value) or not by_contour(unknown.put(mechanism, value), unknown):
+    if not np.isfinite(value):
+        return found
+    if not by_contour(*_known_of(unknown.put(mechanism, value), unknown)):
         return found
     for count in range(_NUDGES):
         jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)

@@ -16,7 +16,14 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value, parted
 from .._internal._special import safe_log
-from ..comparison.delta import attached, extremum, halves_of, search, sources
+from ..comparison.delta import (
+    attached,
+    extremum,
+    halves_of,
+    prior_of,
+    search,
+    sources,
+)
 from ..comparison.sources import Request, share
 from ..engines import Interval
 from ._ratio import Profiles, explored
@@ -29,8 +36,7 @@ def largest_gap(requests: Requests) -> tuple[Interval, tuple[Array, Array]]:
     found = search(*requests)
     at = extremum(found.nodes)
     gap = attached(requests, found.prepared, at)
-    epsilon = jnp.where(at.left, -at.epsilon, at.epsilon)
-    binding = jax.nn.sigmoid(epsilon), epsilon
+    binding = prior_of(at), jnp.where(at.left, -at.epsilon, at.epsilon)
     return Interval(at.lower, gap, at.upper), stop_gradient(binding)
 
 
@@ -53,8 +59,7 @@ def largest_ratio(
     ratio, *given = parted(_ratio_at, (requests, delta), (prepared, at.left))
     value = optimal_value(ratio, at.value, at.epsilon, *given)
     value = jnp.where(jnp.isfinite(at.value), value, at.value)
-    signed = jnp.where(at.left, -at.epsilon, at.epsilon)
-    binding = at.alpha, signed
+    binding = at.alpha, jnp.where(at.left, -at.epsilon, at.epsilon)
     return Interval(at.value, value, upper), stop_gradient(binding)
 
 

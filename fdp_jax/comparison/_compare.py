@@ -256,17 +256,20 @@ def _places(nodes: Nodes) -> Float[Array, "2 4"]:
 
 
 def _verdict(found: Dominance) -> str:
-    small = float(found.regret.upper) <= _TOLERANCE
-    small_back = float(found.reverse.upper) <= _TOLERANCE
-    if small and small_back:
-        return "equal"
-    if small:
-        return "a dominates"
-    if small_back:
-        return "b dominates"
-    large = float(found.regret.lower) > _TOLERANCE
-    large_back = float(found.reverse.lower) > _TOLERANCE
-    return "neither" if large and large_back else "undecided"
+    ways = found.regret, found.reverse
+    small, small_back = (float(way.upper) <= _TOLERANCE for way in ways)
+    if small or small_back:
+        return _OF_SMALL[small, small_back]
+    large = all(float(way.lower) > _TOLERANCE for way in ways)
+    return "neither" if large else "undecided"
+
+
+_OF_SMALL = {
+    (True, True): "equal",
+    (True, False): "a dominates",
+    (False, True): "b dominates",
+}
+"""Verdicts by which of the two regrets, of a and of b, are certified to be small."""
 
 
 def _attack(regret: Bounds, place: Any) -> Attack:

@@ -178,19 +178,15 @@ def _require_hyper_prior(value: Any) -> None:
     _checks.instance("hyper_prior", value, HyperPrior, wanted)
 
 
-def _weigh(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:
-    def weigh(q: Array, half: Array) -> Array:
-        # Both halves of a symmetric density are the same, and 1 - q is exact enough.
-        return hyper_prior.density(jnp.where(half == 1, q, 1 - q))
-
-    return weigh
-
-
 def _near_zero(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:
-    """The weight where 1 - q has lost q: from the other side, if it is the same."""
+    """The weight where 1 - q has lost q: from the other side, if it is the same.
+
+    `half` is 1 where the prior is q, else it is 1 - q.
+    """
+    density = hyper_prior.density
     if hyper_prior.symmetric:
-        return lambda q, half: hyper_prior.density(q)
-    return _weigh(hyper_prior)
+        return lambda q, half: density(q)
+    return lambda q, half: density(jnp.where(half == 1, q, 1 - q))
 
 
 @in_float64

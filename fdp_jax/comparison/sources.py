@@ -207,21 +207,16 @@ def _finite(epsilon: Array) -> Array:
 
 
 def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
-    """Q delta from log delta, 0 at infinite thresholds."""
+    """Q delta from log delta, in [0, q]; 0 at infinite thresholds."""
     finite, safe = jnp.isfinite(epsilon), _finite(epsilon)
-    q = share(safe)
-    found = _rounded(log_delta.exponential().map(lambda x: q * x), safe)
-    return found.map(lambda x: jnp.where(finite, x, 0.0))
-
-
-def _rounded(found: Interval, epsilon: Array) -> Interval:
-    """Widened for the rounding of q, along which T moves at most twice as fast."""
-    unit = jnp.finfo(epsilon.dtype).eps
-    q = share(epsilon)
-    slack = jnp.where(epsilon == 0, 4 * unit * found.upper, 16 * unit * q)
+    q, unit = share(safe), jnp.finfo(epsilon.dtype).eps
+    found = log_delta.exponential().map(lambda x: q * x)
+    # The rounding of q, along which T moves at most twice as fast.
+    slack = jnp.where(safe == 0, 4 * unit * found.upper, 16 * unit * q)
     lower = jnp.clip(found.lower - slack, 0, q)
     upper = jnp.clip(found.upper + slack, 0, q)
-    return Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
+    inside = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
+    return inside.map(lambda x: jnp.where(finite, x, 0.0))
 
 
 # ------------------------------------------------------------- from what a user gives

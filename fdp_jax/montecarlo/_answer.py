@@ -1,6 +1,7 @@
 """Bounds of privacy losses that hold with a stated probability, from samples."""
 
 import contextlib
+import dataclasses
 import math
 from typing import Any
 
@@ -92,23 +93,12 @@ class MonteCarlo(Record):
     @property
     def remove(self) -> "MonteCarlo":
         """With the record (Q) against without (P)."""
-        return self._towards("remove")
+        return dataclasses.replace(self, direction="remove")
 
     @property
     def add(self) -> "MonteCarlo":
         """Without the record against with it."""
-        return self._towards("add")
-
-    def _towards(self, direction: str) -> "MonteCarlo":
-        return MonteCarlo(
-            self.mechanism,
-            self.key,
-            self.num_samples,
-            self.failure_prob,
-            self.chunk_size,
-            self.implementation,
-            direction,
-        )
+        return dataclasses.replace(self, direction="add")
 
     def delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
