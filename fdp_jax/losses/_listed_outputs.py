@@ -66,8 +66,9 @@ def _size(term: AbstractLoss, count: float) -> float:
     """The number of outputs of so many releases, not counting infinite losses."""
     if isinstance(term, TwoPointLoss):
         return count + 1
-    known = isinstance(term, AtomicLoss) and term.missing is None and term.lost == 0
-    return float(term.log_p.size) ** min(count, 64) if known else math.inf
+    if isinstance(term, AtomicLoss) and term.missing is None and term.lost == 0:
+        return float(term.log_p.size) ** min(count, 64)
+    return math.inf
 
 
 def _errors(term: AbstractLoss) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:

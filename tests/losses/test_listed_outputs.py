@@ -91,7 +91,8 @@ def test_where_there_are_too_many_another_engine_answers():
     few = fdp.compose(fdp.PureDP(0.2).repeat(50), fdp.PureDP(0.4).repeat(8))
     k, m = np.meshgrid(np.arange(51), np.arange(9), indexing="ij")
     loss = (0.2 * (2 * k - 50) + 0.4 * (2 * m - 8)).ravel()
-    ways = np.outer(*([math.comb(n, i) for i in range(n + 1)] for n in (50, 8)))
+    fifty, eight = ([math.comb(n, i) for i in range(n + 1)] for n in (50, 8))
+    ways = np.outer(fifty, eight)
     base = (1 + math.exp(0.2)) ** -50 * (1 + math.exp(0.4)) ** -8
     q = (base * ways * np.exp(0.2 * k + 0.4 * m)).ravel()
     truth = math.fsum(np.maximum(q * -np.expm1(3.0 - loss), 0))
@@ -107,7 +108,8 @@ def test_programs_and_derivatives():
         return run.delta(epsilon=0.2, bound="estimate")
 
     def truth(size):
-        return _delta(*_enumerated([_two_points(size)] * 2 + [_two_points(0.3)]), 0.2)
+        p, q = _enumerated([_two_points(size)] * 2 + [_two_points(0.3)])
+        return _delta(p, q, 0.2)
 
     sizes = np.array([0.27, 0.9])
     expected = [truth(x) for x in sizes]
