@@ -120,8 +120,8 @@ class OnePlan(AbstractPlan):
         return Profile(log_delta, rest, stop_gradient(log_alpha))
 
     def prepare(self, loss):
-        most = lambda sign: jnp.where(sign > 0, jnp.inf, 0.0)
-        one = lambda sign: _sums(stop_gradient(loss), sign, most(sign))
+        loss = stop_gradient(loss)
+        one = lambda sign: _sums(loss, sign, jnp.where(sign > 0, jnp.inf, 0.0))
         return _PreparedPlan(self.sign, lax.map(one, self.sign))
 
 
@@ -183,9 +183,8 @@ def _one_threshold(
     form = LawSums.of(stop_gradient(law), sign, jnp.zeros_like(sign))
     # Beyond the lattice as well.
     far = 40 + 20 / law.noise + 1 / jnp.square(law.noise)
-    low, high = stop_gradient((-far, far))
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]
-    found, _ = root_between(passed, low, high)
+    found, _ = root_between(passed, -far, far)
     step = 1e-3
     change = passed(found + step) - passed(found)
     falls = (change > 0) & (change < jnp.inf)

@@ -98,9 +98,8 @@ def laws(
     strike = jnp.full_like(batches, jnp.inf) if strike is None else strike
     # The less noise, the more a sum beyond a strike is that of two large components,
     # which stronger tilts know better.
-    far = calls & jnp.isfinite(strike)
-    room = jnp.where(far, jnp.clip(2 / stop_gradient(noise), 2, 5), 2)
-    at = place(noise, batches, points, strike, room)
+    room = jnp.where(calls & jnp.isfinite(strike), jnp.clip(2 / noise, 2, 5), 2)
+    at = place(noise, batches, points, strike, stop_gradient(room))
     # Far out calls have few components beyond the lattice, which are looked at.
     strike = jnp.where(calls & (strike > at.end), jnp.inf, strike)
     x = component(noise, at)
@@ -139,8 +138,7 @@ def _law(x: Component, at: Place, noise: Array, t: Array, strike: Array) -> Law:
     start = at.first * t + at.window
     far, far_masses = _far(x, at, noise, t, masses + off, start)
     mean, mass = _beyond(at, noise, t)
-    mass = jnp.where(jnp.arange(far.shape[1]) == 0, mass, 0)
-    every = strike <= at.end
+    every, first = strike <= at.end, jnp.arange(far.shape[1]) == 0
     return Law(
         noise,
         t,
@@ -152,7 +150,7 @@ def _law(x: Component, at: Place, noise: Array, t: Array, strike: Array) -> Law:
         off + off_gap,
         at.end,
         jnp.where(every, mean, far),
-        jnp.where(every, mass, far_masses),
+        jnp.where(every, jnp.where(first, mass, 0), far_masses),
         strike,
         _missing(x, outside, noise, t, at, strike),
     )
@@ -231,9 +229,8 @@ def _missing(
     most = jnp.maximum(t - 2, 0) * x.big
     two = safe_log(0.5 * big * others), safe_log(others * (included + 0.5 * most))
     small = x.log_left_out + jnp.log(t)
-    last = _big_ends(at, s, 1)[1]
-    one = safe_log(t * tail(last))
-    own = jnp.logaddexp(safe_log(tail(last - 1 / s)), one)
+    own, one = tail(_big_ends(at, s, 1)[1] - jnp.array([1.0, 0.0]) / s)
+    one, own = safe_log(t * jnp.stack([one, one + own / t]))
     # What is outside the window with a big component besides is a share of that.
     more = 2e-9 + jnp.log1p(big + included)
     add = lambda *logs: logsumexp(jnp.stack(logs)) + more
@@ -305,6 +302,4 @@ def _beyond(at: Place, noise: Array, t: Array) -> tuple[Array, Array]:
     included = -jnp.expm1((t - 1) * none + jnp.log1p(-tail(z - 1 / noise)))
     unit = NORMAL_TAIL * jnp.finfo(z.dtype).eps * jnp.square(1 + jnp.abs(z) + 1 / noise)
     error = stop_gradient(unit) * jnp.array([[1.0], [-1.0]])
-    some = mass > 1e-290
-    mean = jnp.where(some, t * included / jnp.where(some, mass, 1), 0.0)
-    return mean * (1 + 4 * error), jnp.where(some, mass, 0.0) * (1 + error)
+    return t * included / (mass + 1e-300) * (1 + 4 * error), mass * (1 + error)

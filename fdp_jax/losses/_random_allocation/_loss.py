@@ -162,9 +162,8 @@ class RandomAllocationLoss(EnclosedLoss):
 
     def release(self, points, sign=1.0, log_strike=jnp.inf):
         t, calls = self.num_batches, jnp.asarray(sign) > 0
-        least = jnp.where(calls, 0.0, -jnp.inf)
         # Places of thresholds are rounded.
-        ratio = jnp.maximum(jnp.asarray(log_strike, t.dtype), least)
+        ratio = jnp.maximum(log_strike, jnp.where(calls, 0.0, -jnp.inf))
         strike = stop_gradient((1 + 1e-9) * t * jnp.exp(ratio))
         return laws(self.noise_multiplier, t, points, strike, calls)
 

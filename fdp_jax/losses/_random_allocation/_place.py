@@ -75,8 +75,7 @@ def place(
     # Up to a strike in any case where the largest component decides.
     deep = _LOG_DEEP + 3 * log_t - 40 * jnp.clip(1 - s, 0, 1)
     big = jnp.where(jnp.isfinite(strike), jnp.minimum(big, deep), big)
-    right = -log_ndtri(big)
-    right = jnp.minimum(right, s * jnp.log(stop_gradient(strike)) + 0.5 / s)
+    right = jnp.minimum(-log_ndtri(big), s * jnp.log(stop_gradient(strike)) + 0.5 / s)
     left = jnp.minimum(log_ndtri(_LOG_SMALL - log_t), right - 3)
     z = left + (right - left) * jnp.arange(_NODES, dtype=s.dtype) / (_NODES - 1)
     x = jnp.exp(z / s - 0.5 / jnp.square(s))
@@ -122,8 +121,9 @@ def place_of(
     deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
     span = most - least
     # Up to where the largest component alone decides.
-    least_size = jnp.minimum(10**-4.5 / deviation, 1 / span)
-    sizes = jnp.geomspace(least_size, 10**2.5 / deviation, _TILTS)
+    sizes = jnp.geomspace(
+        jnp.minimum(10**-4.5 / deviation, 1 / span), 10**2.5 / deviation, _TILTS
+    )
 
     rate = lambda u: t * jax.vmap(lambda v: logsumexp(logs + v * (x - mean)))(u)
     left, right = rate(-sizes), rate(sizes)
@@ -142,16 +142,14 @@ def place_of(
         spacing = span / cells
         first = least / spacing
     # Components may begin up to a cell further left.
-    start = jnp.floor((t * mean - below) / spacing) - t * first
-    window = jnp.maximum(jnp.floor(start) - 8, 0)
+    start = jnp.floor(jnp.floor((t * mean - below) / spacing) - t * first)
 
     def tilts(rates: Array, far: Array) -> Array:
         """The strongest tilt whose law fits into the window, and the best one there."""
         best = jnp.argmin(rates - sizes * far)
-        outside = (sizes - sizes[best]) * far + rates[best] - rates
-        fits = (outside <= -_WRAP) & (rates <= _LIFT)
-        lift = jnp.maximum(jnp.sum(jnp.cumprod(fits)) - 1, 0)
-        return jnp.stack([sizes[lift], sizes[best]])
+        fits = (sizes - sizes[best]) * far + rates[best] <= rates - _WRAP
+        lift = jnp.sum(jnp.cumprod(fits & (rates <= _LIFT))) - 1
+        return sizes[jnp.stack([jnp.maximum(lift, 0), best])]
 
     # Where the lattice of a component decides, the window reaches further up.
     above = low + (points - 32) * spacing - t * (mean - least)
@@ -161,7 +159,8 @@ def place_of(
         spacing,
         first,
         cells.astype(int),
-        window.astype(int),
-        *found,
+        jnp.maximum(start - 8, 0).astype(int),
+        found[0],
+        found[1],
         t * mean,
     )
