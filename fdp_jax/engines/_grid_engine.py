@@ -88,7 +88,7 @@ def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Prof
     log_delta = with_infinite(finite, infinite, truncated, beyond)
     if not around:
         # Next to one, where the grid's tilt shows nothing.
-        missed = chernoff(MISSED, grid.missed_logs, epsilons)
+        missed = chernoff(jnp.asarray(MISSED), grid.missed_logs, epsilons)
         least = stop_gradient(log_complement(jnp.logaddexp(missed, truncated)))
         log_delta = log_delta.map(lambda x: jnp.where(x < least, least, x))
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)

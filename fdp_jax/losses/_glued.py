@@ -87,8 +87,7 @@ class GluedLoss(MassLoss):
     @classmethod
     def closed_form(cls, terms, counts, sign):
         (term,) = terms
-        pairs = (loss.normal_pair() for loss in (term.above, term.other))
-        return NormalForm.of(*pairs, sign)
+        return NormalForm.of(term.above.normal_pair(), term.other.normal_pair(), sign)
 
     @property
     def _dtype(self):

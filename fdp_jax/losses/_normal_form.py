@@ -36,6 +36,8 @@ from ._gaussian import GaussianForm
 
 _FARTHEST = 1e60
 """The largest center and output."""
+_LEAST = 1e-200
+"""The least threshold that is looked at."""
 _LARGE = 500.0
 """Exponents from which on sums are scaled down."""
 
@@ -107,7 +109,7 @@ class NormalPair(eqx.Module):
     log_p: Float[Array, " k"]
     log_q: Float[Array, " k"]
     ratios: Float[Array, " k"]
-    """Log q_i / p_i."""
+    """Log q_i / p_i; not a number of a center of neither."""
     slip: Float[Array, ""]
     """Units in the last place that they may be off by."""
 
@@ -131,7 +133,9 @@ class NormalPair(eqx.Module):
         far = jnp.where(both, log_q, 0.0) - jnp.where(both, log_p, 0.0)
         known = jnp.where(near, close, far)
         slip = jnp.minimum(others, 1) * (1 + jnp.max(jnp.abs(known)))
-        alone = jnp.where(log_p > -jnp.inf, -jnp.inf, jnp.inf)
+        # Not a number where neither law has the center: it is on no side.
+        alone = jnp.where(log_p > log_q, -jnp.inf, jnp.inf)
+        alone = jnp.where(log_p == log_q, jnp.nan, alone)
         ratios = jnp.where(both, known, alone)
         return cls(locations / jnp.maximum(noise, least), log_p, log_q, ratios, slip)
 
@@ -154,8 +158,10 @@ class NormalPair(eqx.Module):
         tails = tails + jnp.stack([self.log_p, self.log_q])
         log_delta = log_sum_exp(terms, gaps.ravel() > 0)
         log_alpha, log_missed = log_sum_exp(tails, tails > -jnp.inf)
-        none = jnp.where(inside, 0.0, -jnp.inf)
-        return log_delta + none, log_alpha + none, jnp.where(inside, log_missed, 0.0)
+        log_delta, log_alpha = jnp.where(
+            inside, jnp.stack([log_delta, log_alpha]), -jnp.inf
+        )
+        return log_delta, log_alpha, jnp.where(inside, log_missed, 0.0)
 
     def _crossing(self, epsilon: Array) -> _Crossing:
         gaps = self.ratios - epsilon
@@ -197,13 +203,15 @@ class NormalForm(AbstractClosedForm):
         return jnp.vectorize(self._logs, signature="()->(),(),()")(epsilon)
 
     def _logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        positive, size = epsilon >= 0, jnp.abs(epsilon)
+        positive = epsilon >= 0
+        # Slopes at zero are those from above, where no r_i is zero.
+        size = jnp.where(positive, epsilon, -epsilon) + _LEAST
+        below = jnp.where(positive, 0.0, epsilon)
         pair = jax.tree.map(lambda *x: jnp.where(positive, *x), self.above, self.below)
         log_delta, log_alpha, log_missed = pair.logs(size)
         log_rest = log_add(log_missed, size + log_alpha)
         log_delta, log_rest = complements(log_delta, log_rest)
         # delta(-e) = 1 - e^-e + e^-e delta(e); 1 - delta(-e) = e^-e (1 - delta(e)).
-        below = jnp.minimum(epsilon, 0.0)
         log_delta = log_add(log1mexp(-below), below + log_delta)
         logs = complements(log_delta, below + log_rest)
         return *logs, jnp.where(positive, log_alpha, log_missed)

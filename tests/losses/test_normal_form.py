@@ -161,3 +161,21 @@ def test_slopes_are_those_of_differences(relation):
     h = 1e-5
     slope = (epsilon(0.8 + h) - epsilon(0.8 - h)) / (2 * h)
     assert float(jax.grad(epsilon)(0.8)) == pytest.approx(float(slope), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_slopes_of_a_threshold_are_numbers(epsilon):
+    # Of no center in common at zero, and beyond the largest loss.
+    def log_delta(noise, epsilon, make):
+        locations, p, q = make(mp.mpf("0.1"))
+        places = jnp.asarray([float(x) for x in (*locations, 2 * locations[-1])])
+        pair = NormalPair.of(noise, places, _logs([*p, 0]), _logs([*q, 0]))
+        return NormalForm.of(pair, pair.exchanged(), jnp.ones(())).logs(epsilon)
+
+    slope = jax.jacfwd(lambda *x: log_delta(*x, _one_added), (0, 1))(0.8, epsilon)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slope))
+    delta, _, alpha = log_delta(0.8, epsilon, _replaced)
+    slope = jax.grad(lambda e: log_delta(0.8, e, _replaced)[0])(epsilon)
+    # d delta / d eps = -e^eps P(X > eps).
+    if epsilon > 0:
+        assert float(slope) == pytest.approx(-float(jnp.exp(epsilon + alpha - delta)))
