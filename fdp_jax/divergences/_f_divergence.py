@@ -100,16 +100,20 @@ class _Half(NamedTuple):
 # A program for each kind of loss, whatever phi is.
 @in_float64(cast_out=False)
 def _halves(loss: ComposedLoss, kinks: Array, *, direction: str) -> list[list[_Half]]:
-    ways = directions(direction)
-    return [[_half(loss, kinks, way, side) for side in (1.0, -1.0)] for way in ways]
+    # Below 1 a direction's profile is that of the other one.
+    both = {sign: _either_side(loss, kinks, sign) for sign in (1.0, -1.0)}
+    return [[both[sign][0], both[-sign][1]] for sign in directions(direction)]
 
 
-def _half(loss: ComposedLoss, kinks: Array, sign: float, side: float) -> _Half:
-    nodes, weights = _rule(loss, kinks, sign * side)
-    here = jnp.maximum(side * jnp.log(kinks), 0.0)
+def _either_side(loss: ComposedLoss, kinks: Array, sign: float) -> list[_Half]:
+    """One profile as the part for ratios above 1, and as that for those below."""
+    nodes, weights = _rule(loss, kinks, sign)
+    here = jnp.maximum(jnp.stack([jnp.log(kinks), -jnp.log(kinks)]), 0.0)
     x = jnp.append(nodes, _FARTHEST)
-    found = _log_delta(loss, jnp.concatenate([x, here]), sign * side)
-    return _Half(x, jnp.append(weights, 0.0), found[: x.size], here, found[x.size :])
+    found = _log_delta(loss, jnp.concatenate([x, here.ravel()]), sign)
+    profile = x, jnp.append(weights, 0.0), found[: x.size]
+    at_kinks = zip(here, found[x.size :].reshape(here.shape), strict=True)
+    return [_Half(*profile, *each) for each in at_kinks]
 
 
 @in_float64

@@ -23,19 +23,17 @@ _NEXT = 1e-3
 def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     """The profile at thresholds >= 0, with its certificate."""
     allowed, mass = CLOSED_FORM, form.mass_error()
-    log_delta, log_rest, log_alpha = form.logs(epsilons)
-    log_delta, log_rest = (
-        _wider(exactly(x, allowed), mass) for x in (log_delta, log_rest)
-    )
     slip = form.loss_error(epsilons)
+    moved = [] if slip is None else [epsilons - slip, epsilons + slip]
+    places = jnp.stack([epsilons, *stop_gradient(moved)])
+    logs, (log_rest, *_), (log_alpha, *_) = form.logs(places)
+    log_delta, log_rest = exactly(logs[0], allowed), exactly(log_rest, allowed)
     if slip is not None:
-        ends = jnp.stack([epsilons - slip, epsilons + slip])
-        left, right = form.log_delta(stop_gradient(ends))
-        highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
-        within = Interval(lowest, log_delta.estimate, highest)
-        log_delta = _wider(within, mass)
+        left, right = (exactly(x, allowed) for x in logs[1:])
+        log_delta = Interval(right.lower, log_delta.estimate, left.upper)
         # Of either sum every term is off by less than that.
         log_rest = _wider(log_rest, slip)
+    log_delta, log_rest = (_wider(x, mass) for x in (log_delta, log_rest))
     lost, truncated = form.lost(), form.log_truncated()
     log_rest = _less(log_rest, form.log_excess())
     log_rest = _more(_more(log_rest, truncated), math.log(lost) if lost > 0 else None)

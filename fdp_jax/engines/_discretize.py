@@ -6,6 +6,7 @@ See `_grid.py` for the method.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -21,8 +22,12 @@ from ..losses import (
     single_losses,
 )
 from ._contour import Start, cheapest_shift
-from ._saddle import order_of
+from ._saddle import log_moments as log_moments_of_sum, order_of
 
+MISSED = -np.arange(1.0, 16.0) / 16
+"""Shifts of Chernoff bounds of 1 - delta."""
+_MISSED_SLACK = 1e-9
+"""Relative rounding of their moments, which are differences of larger numbers."""
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 
@@ -44,6 +49,8 @@ class Grid(eqx.Module):
     chernoff_logs: Float[Array, " k"]
     sides: Float[Array, "2"]
     """The Chernoff shifts left and right of `shift` for what wraps around."""
+    missed_logs: Float[Array, " m"]
+    """Of bounds log(1 - delta) <= missed_logs - MISSED eps."""
     log_scales: tuple[Float[Array, ""], ...]
     """Log-moments at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
@@ -71,7 +78,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     If the threshold is not known so well, `gap` says how far off it may be: half a
     period covers it, and the tilt does not bury it in rounding.
     """
-    loss = stop_gradient(loss)
+    loss = stop_gradient(loss.tabulated())
     sign = start.sign
     shift, _, period = cheapest_shift(start)
     shift = jnp.minimum(shift, 12 / jnp.asarray(gap, float))
@@ -105,6 +112,9 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
         ]
         + [term.whole for term in loss.terms if isinstance(term, RevealedLoss)]
     )
+    whole = jnp.all(whole)
+    missed = log_moments_of_sum(loss, sign, jnp.asarray(MISSED, shift.dtype))
+    missed = jnp.where(whole, missed + _MISSED_SLACK * (1 + jnp.abs(missed)), jnp.inf)
     return stop_gradient(
         Grid(
             sign=sign,
@@ -113,10 +123,11 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             first=first,
             counts=counts,
             center=start.saddle.epsilon,
-            whole=jnp.all(whole) & jnp.isfinite(spacing) & (shift > 0),
+            whole=whole & jnp.isfinite(spacing) & (shift > 0),
             chernoff_shifts=shifts,
             chernoff_logs=start.chernoff_logs,
             sides=jnp.stack(sides),
+            missed_logs=missed,
             log_scales=tuple(own[-1] for own in moments),
             size=size,
         )

@@ -13,7 +13,7 @@ from .._internal._interval import Interval, log_complement, sound
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, with_infinite
 from ._contour import chernoff
-from ._discretize import Grid, plan_grid
+from ._discretize import MISSED, Grid, plan_grid
 from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile, grid_threshold
@@ -86,6 +86,11 @@ def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Prof
     infinite = loss.log_infinite_mass(grid.sign)
     truncated = loss.log_truncated_mass(grid.sign)
     log_delta = with_infinite(finite, infinite, truncated, beyond)
+    if not around:
+        # Next to one, where the grid's tilt shows nothing.
+        missed = chernoff(jnp.asarray(MISSED), grid.missed_logs, epsilons)
+        least = stop_gradient(log_complement(jnp.logaddexp(missed, truncated)))
+        log_delta = log_delta.map(lambda x: jnp.where(x < least, least, x))
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
     log_rest = log_delta.map_down(log_complement)
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .._internal._special import log_ndtr_difference
 from ._cells import Cells
 from ._monotone import MonotoneLoss
+from ._normal_form import NormalForm, NormalPair
 from ._normal_mixtures import NormalMixtures
 
 _REACH = 40.0
@@ -42,6 +43,20 @@ class GaussianMixtureLoss(MonotoneLoss):
     def normal_mixtures(self) -> tuple[NormalMixtures, Array] | None:
         weights = jnp.exp(jnp.stack([self.log_p, self.log_q]))
         return NormalMixtures.alone(self.noise_multiplier, self.locations, weights)
+
+    def normal_pair(self) -> NormalPair:
+        """The laws, for the closed form of one release."""
+        return NormalPair.of(
+            self.noise_multiplier, self.locations, self.log_p, self.log_q
+        )
+
+    def has_closed_form(self, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        pair = terms[0].normal_pair()
+        return NormalForm.of(pair, pair.exchanged(), sign)
 
     def outputs(self):
         s = self.noise_multiplier

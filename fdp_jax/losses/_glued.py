@@ -16,7 +16,9 @@ from jaxtyping import Array
 from .._internal._special import log_sum_exp, safe_log
 from ._base import AbstractLoss
 from ._cells import Atoms, together
+from ._gaussian_mixture import GaussianMixtureLoss
 from ._mass import MassLoss
+from ._normal_form import NormalForm
 
 _LEAST = 4.0
 """Units in the last place of 1 that the mass without any loss may be off by."""
@@ -76,6 +78,16 @@ class GluedLoss(MassLoss):
         return self.above.log_truncated_masses()[0], self.other.log_truncated_masses()[
             0
         ]
+
+    def has_closed_form(self, kinds, *, single):
+        both = self.above, self.other
+        known = all(isinstance(loss, GaussianMixtureLoss) for loss in both)
+        return kinds == 1 and single and known
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        return NormalForm.of(term.above.normal_pair(), term.other.normal_pair(), sign)
 
     @property
     def _dtype(self):

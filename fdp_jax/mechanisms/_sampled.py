@@ -335,7 +335,11 @@ class DPSGD(AbstractRun):
             return super().simplified()
         if is_one(self.sampling_prob):
             return self._release().repeat(self.num_steps).simplified()
-        if is_one(self.num_steps) and self.relation is not REPLACE_ONE:
+        if is_one(self.num_steps) and self.relation is REPLACE_ONE:
+            return SubsampledGroup(
+                self.noise_multiplier, self.sampling_prob, 1, relation=self.relation
+            )
+        if is_one(self.num_steps):
             inner = Gaussian(self.noise_multiplier, relation=self.relation)
             return PoissonSubsampled(inner, self.sampling_prob)
         return self
@@ -363,9 +367,13 @@ class SubsampledGroup(AbstractMechanism):
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     _scheme: ClassVar = Sampling.POISSON
 
+    def known_steps(self) -> tuple[float | None, float | None]:
+        return as_known(self.sampling_prob) if self.size == 1 else None, 1.0
+
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
-        return _group_loss(noise, prob, self.size, jnp.ones_like(noise), self.relation)
+        step = _group_loss(noise, prob, self.size, jnp.ones_like(noise), self.relation)
+        return dataclasses.replace(step, single=True)
 
 
 def _group_loss(

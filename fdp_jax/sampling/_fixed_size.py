@@ -304,7 +304,8 @@ def fixed_size_pair(
         return SymmetrizedGaussianLoss(noise, prob, many=many)
     out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     # For losses below zero the other record is opposite to where it is for those above.
-    other = normal_mixtures(noise, (0.0, 1.0), (one, none), (out, prob))
+    laws = (one, none, none), (out, prob, none)
+    other = normal_mixtures(noise, (0.0, 1.0, 2.0), *laws)
     return GluedLoss(displacing_pair(noise, prob).positive(), other)
 
 

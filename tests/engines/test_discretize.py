@@ -49,6 +49,7 @@ def grid_of(spacing, shift, sign=1.0, size=SIZE):
         chernoff_shifts=none,
         chernoff_logs=none,
         sides=none,
+        missed_logs=none,
         log_scales=(),
         size=size,
     )

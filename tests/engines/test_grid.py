@@ -17,7 +17,8 @@ from scipy import optimize, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
-from fdp_jax.engines._discretize import plan_grid
+from fdp_jax.engines._contour import chernoff
+from fdp_jax.engines._discretize import MISSED, plan_grid
 from fdp_jax.engines._grid import compose_grid
 from fdp_jax.engines._grid_profile import grid_profile
 from fdp_jax.engines._spectral import tail_start_at_epsilon
@@ -55,6 +56,24 @@ def test_unequal_randomized_responses(epsilon):
     bounds = run.bounds(epsilon=epsilon)
     assert bounds.method == "grid"
     _holds(bounds, _responses_delta((1.0, 2.0, 0.5), epsilon), rtol=1e-12)
+
+
+def test_delta_next_to_one_has_a_lower_end():
+    bounds = fdp.Laplace(0.1).repeat(100).bounds(epsilon=1.2)
+    assert bounds.status == fdp.Status.TIGHT
+    assert 1 - 1e-12 < bounds.lower <= bounds.upper <= 1
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("epsilon", [-3.0, 0.0, 2.0, 9.0])
+def test_what_is_missed_is_bounded_from_above(sign, epsilon):
+    sizes = 1.0, 2.5, 3.0
+    run = fdp.compose(*(fdp.RandomizedResponse(e) for e in sizes))
+    loss = run.loss()
+    start = tail_start_at_epsilon(loss, jnp.asarray(sign), jnp.asarray(1.0))
+    logs = plan_grid(loss, start).missed_logs
+    bound = chernoff(MISSED, logs, jnp.asarray([epsilon]))
+    assert float(bound[0]) >= mp.log(1 - _responses_delta(sizes, epsilon))
 
 
 def test_losses_off_the_grid():

@@ -16,11 +16,12 @@ from jaxtyping import Array, Float
 
 from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
-from ..._internal._special import log1p, log_one_plus
+from ..._internal._special import log1p, log_one_plus, safe_log
 from ..._internal._tolerances import DEAD_SQUARE, LINE_SUM
 from ..._internal._waves import wave_sums
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._glued import GluedLoss
+from .._normal_form import NormalForm, NormalPair
 from .._subsampled_gaussian import SubsampledGaussianLoss
 from ._lines import (
     Lines,
@@ -161,6 +162,18 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         return log1p(jnp.clip(bound, -1 + allowance, 0))
 
     # ------------------------------------------------------------------ on the grid
+
+    def has_closed_form(self, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        q, none = term.sampling_prob, jnp.zeros_like(term.sampling_prob)
+        # A third center as in other pairs of replaced records, whose form is the same.
+        laws = safe_log(jnp.stack([jnp.eye(3)[0], jnp.stack([1 - q, q, none])]))
+        pair = NormalPair.of(term.noise_multiplier, jnp.arange(3.0), *laws)
+        return NormalForm(pair, pair)
 
     @property
     def _glued(self) -> GluedLoss:
