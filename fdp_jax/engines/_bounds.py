@@ -42,6 +42,24 @@ def width_of(found: Profile) -> Float[Array, "..."]:
     return stop_gradient(jnp.where(found.log_delta.upper < _LEAST, 0, width))
 
 
+def capped(found: Interval, other: Interval) -> Interval:
+    """Bounds with the upper end of other ones, of what is more."""
+    upper = jnp.maximum(jnp.minimum(found.upper, other.upper), found.lower)
+    estimate = jnp.where(found.estimate <= upper, found.estimate, upper)
+    return Interval(found.lower, estimate, upper)
+
+
+def capped_profile(found: Profile, other: Profile) -> Profile:
+    """A profile with the upper bounds of delta of another one, of what leaks more."""
+    return Profile(
+        capped(found.log_delta, other.log_delta),
+        capped(
+            found.log_rest.map_down(jnp.negative), other.log_rest.map_down(jnp.negative)
+        ).map_down(jnp.negative),
+        found.log_alpha,
+    )
+
+
 def with_infinite(
     log_delta: Interval, infinite: Array, truncated: Array, none: Array
 ) -> Interval:

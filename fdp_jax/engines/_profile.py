@@ -142,7 +142,7 @@ def improved(
     )
     log_alpha = jnp.where(better, found.log_alpha, known.log_alpha)
     found = Profile(log_delta, log_rest, log_alpha)
-    return select(nothing, known, bounds_in_common(known, found))
+    return select(nothing, known, bounds_in_common(loss, found, known))
 
 
 def no_release(epsilons: Array) -> Profile:

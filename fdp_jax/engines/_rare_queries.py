@@ -13,7 +13,7 @@ from .._internal._interval import Interval, log_complement
 from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
-from ._bounds import Profile, select, width_of
+from ._bounds import Profile, capped, capped_profile, select, width_of
 from ._inversion import Table
 from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
 from ._root import Near, Search
@@ -47,14 +47,15 @@ def split_if_loose(
 ) -> tuple[Profile, Rare]:
     """A profile, improved where its bounds are not close together and it is `wanted`.
 
-    Without derivative; see `rare_profile`.
+    Without derivative; see `rare_profile`.  A fractional number of steps has the upper
+    bounds of the next whole number, where these are less.
     """
     middle = epsilons.size // 2
     full = jax.jit(lambda: _split_at(loss, sign, found, epsilons, middle))
 
     def split() -> tuple[Profile, Rare]:
         other, rare = full()
-        both = bounds_in_common(found, other)
+        both = bounds_in_common(loss, other, found)
         better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
         better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
@@ -77,7 +78,10 @@ def split_where_possible(
     epsilons: Float[Array, " e"],
     center: Int[Array, ""],
 ) -> tuple[Profile, Rare]:
-    """The profile of the law split for one of some thresholds; without derivative."""
+    """The profile of the law split for one of some thresholds; without derivative.
+
+    Of the next whole number of steps; whether that is the one asked for `used` says.
+    """
     split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
     keep = lambda: (known, zeros_of(split)[1])
     return lax.cond(_applies(loss), split, keep)
@@ -90,37 +94,58 @@ def _split_at(
     epsilons: Array,
     center: ArrayLike,
 ) -> tuple[Profile, Rare]:
+    loss, fraction = _rounded_up(loss)
     (step,), (count,) = loss.terms, loss.counts
     value = known.log_delta
     first = jnp.where(jnp.isfinite(value.estimate), value.estimate, value.upper)
     rare = plan_rare(step, count, sign, epsilons[center], first[center])
-    return rare_profile(loss, rare, epsilons, tables_of(loss, rare)), rare
+    found = rare_profile(loss, rare, epsilons, tables_of(loss, rare))
+    return found, dataclasses.replace(rare, used=~fraction)
 
 
-def bounds_in_common(known: Profile, found: Profile) -> Profile:
-    """Bounds that are known together with those of a split law, and its estimates."""
+def bounds_in_common(loss: ComposedLoss, found: Profile, known: Profile) -> Profile:
+    """Bounds of a split law together with those that are known, and its estimates."""
+    _, fraction = _rounded_up(loss)
+    both = select(fraction, capped_profile(known, found), _in_common(known, found))
 
-    def both(one: Interval, other: Interval) -> Interval:
-        lower = jnp.maximum(one.lower, other.lower)
-        return Interval(lower, other.estimate, jnp.minimum(one.upper, other.upper))
+    def between(bounds: Interval, value: Interval) -> Interval:
+        return Interval(bounds.lower, value.estimate, bounds.upper)
 
     return Profile(
-        both(known.log_delta, found.log_delta),
-        both(known.log_rest, found.log_rest),
+        between(both.log_delta, found.log_delta),
+        between(both.log_rest, found.log_rest),
         found.log_alpha,
     )
 
 
+def _rounded_up(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]]:
+    """The next whole number of steps, and whether it is another one."""
+    (count,) = loss.counts
+    whole = jnp.ceil(count)
+    return dataclasses.replace(loss, counts=(whole,), ends=None), whole != count
+
+
 def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
-    """Whether a whole number of steps has some which not all records take part in."""
+    """Whether there are steps which not all records take part in."""
     (step,), (count,) = loss.terms, loss.counts
     step: Any = step  # of a loss that can be split
     return (
         (count > 0)
         & (count < _MOST_STEPS)
-        & (count == jnp.round(count))
         & (step.sampling_prob < _MOST_PROB)
         & (step.sampling_prob > 0)
+    )
+
+
+def _in_common(one: Profile, other: Profile) -> Profile:
+    def both(a: Interval, b: Interval) -> Interval:
+        lower, upper = jnp.maximum(a.lower, b.lower), jnp.minimum(a.upper, b.upper)
+        return Interval(lower, a.estimate, upper)
+
+    return Profile(
+        both(one.log_delta, other.log_delta),
+        both(one.log_rest, other.log_rest),
+        one.log_alpha,
     )
 
 
@@ -137,19 +162,31 @@ def split_epsilon_if_loose(
     slack: Float[Array, "2"],
     wanted: Bool[Array, ""],
 ) -> tuple[Interval, Rare]:
-    """The epsilon of a log delta, improved where its bounds are not close together."""
+    """The epsilon of a log delta, improved where its bounds are not close together.
+
+    A fractional number of steps has the upper bound of the next whole number, where
+    that is less.
+    """
+    loss, fraction = _rounded_up(loss)
     least = log_complement(target + slack[0])
     least = least - 8 * ULP * (1 + jnp.abs(least))
     low = jnp.maximum(found.lower, least)
-    high = jnp.maximum(found.upper, low)
+    most = jnp.maximum(found.upper, low)
+    # Not proved for more steps, so what is found there has to be below.
+    high = jnp.where(fraction, most + 3 * jnp.abs(most) + 1, most)
+    bounds = jnp.where(fraction, least, low), high
 
     @jax.jit
     def split() -> tuple[Interval, Rare]:
-        ends = low, high
-        return rare_epsilon(loss, sign, ends, found.estimate, target, slack)
+        other, rare = rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
+        upper = jnp.where(other.upper < high, other.upper, jnp.inf)
+        more = Interval(other.lower, other.estimate, upper)
+        used = rare.used & ~fraction
+        found_too = select(fraction, capped(found, more), other)
+        return found_too, dataclasses.replace(rare, used=used)
 
-    width = high - low
-    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(high)))
+    width = most - low
+    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(most)))
     loose = loose & jnp.isfinite(width) & (target > LEAST) & _applies(loss)
     keep = lambda: (found, zeros_of(split)[1])
     return lax.cond(wanted & loose, split, keep)
