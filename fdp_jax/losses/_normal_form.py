@@ -84,7 +84,7 @@ class _Crossing(eqx.Module):
         return implicit_root(_excess, root, floats, sides)
 
     def pairs(self) -> tuple[Array, Array]:
-        """How far a center with r_j > 0 is right of one with r_i < 0, and their mean.
+        """Distances of centers with r_j > 0 to the right of those with r_i < 0, and means.
 
         Zero for other pairs.
         """
@@ -179,7 +179,7 @@ class NormalPair(eqx.Module):
         return _Crossing(self.centers, sides, logs, logs - totals[:, None], gain)
 
     def loss_error(self, epsilon: Array) -> Array:
-        """By how much the threshold may be another one."""
+        """Bound on the error of the threshold."""
         units = 8 + 2 * self.centers.size
         return units * ULP * (jnp.abs(epsilon) + self.slip)
 
