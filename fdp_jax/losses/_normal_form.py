@@ -84,7 +84,7 @@ class _Crossing(eqx.Module):
         return implicit_root(_excess, root, floats, sides)
 
     def pairs(self) -> tuple[Array, Array]:
-        """Distances of centers with r_j > 0 to the right of those with r_i < 0, and means.
+        """Distances of centers with r_j > 0 from those with r_i < 0, and means.
 
         Zero for other pairs.
         """

@@ -72,7 +72,7 @@ def test_what_is_missed_is_bounded_from_above(sign, epsilon):
     loss = run.loss()
     start = tail_start_at_epsilon(loss, jnp.asarray(sign), jnp.asarray(1.0))
     logs = plan_grid(loss, start).missed_logs
-    bound = chernoff(MISSED, logs, jnp.asarray([epsilon]))
+    bound = chernoff(jnp.asarray(MISSED), logs, jnp.asarray([epsilon]))
     assert float(bound[0]) >= mp.log(1 - _responses_delta(sizes, epsilon))
 
 
