@@ -53,9 +53,11 @@ def _responses_delta(epsilons, epsilon):
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.2, 3.4])
 def test_unequal_randomized_responses(epsilon):
     run = fdp.compose(*(fdp.RandomizedResponse(e) for e in (1.0, 2.0, 0.5)))
-    bounds = run.bounds(epsilon=epsilon)
-    assert bounds.method == "grid"
-    _holds(bounds, _responses_delta((1.0, 2.0, 0.5), epsilon), rtol=1e-12)
+    truth = _responses_delta((1.0, 2.0, 0.5), epsilon)
+    for asked, method in ((run, "closed_form"), (run.using("grid"), "grid")):
+        bounds = asked.bounds(epsilon=epsilon)
+        assert bounds.method == method
+        _holds(bounds, truth, rtol=1e-12)
 
 
 def test_delta_next_to_one_has_a_lower_end():
