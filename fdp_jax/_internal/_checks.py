@@ -385,7 +385,7 @@ def beside(
     numbers, others = known(value), known(other)
     if numbers is None or others is None:
         wrong = lambda x: fails(x, other, jax.numpy)
-        return error_if(jax.numpy.asarray(value), wrong, message)
+        return error_if(value, wrong, message)
     wrong = fails(numbers, others, np)
     if np.any(wrong):
         place = int(np.argmax(wrong))
