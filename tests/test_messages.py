@@ -139,7 +139,7 @@ TABLE = {
         lambda: fdp.KaryRandomizedResponse(1.0, num_categories=1), "num_categories", "1"
     ),
     "points": (lambda: M.using("grid", points=1000), "points", "1000", "power of two"),
-    "num_points": (lambda: M.curve(num_points=3), "num_points", "3", "at least 8"),
+    "num_points": (lambda: M.curve(num_points=3), "num_points", "3", "[8, 1048576]"),
     "group": (lambda: M.group(0), "size", "0", "[1, 64]"),
     "sensitivity": (
         lambda: fdp.Sensitivity(-1.0, norm="l2", relation="zero_out"), "-1"

@@ -13,6 +13,7 @@ from ._library import library
 _NAME = "fdp"
 
 
+@explained
 class FlowerAccountant:
     """Flower's `PrivacyAccountant`, which answers by fdp_jax's certified upper bounds.
 
