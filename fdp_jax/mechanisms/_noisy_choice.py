@@ -201,7 +201,7 @@ class AboveThreshold(AbstractTwoPoint):
             >>> import fdp_jax as fdp
             >>> search = fdp.AboveThreshold.with_gaussian_noise(8.0, num_queries=100)
             >>> print(f"{search.epsilon(delta=1e-6):.4f}")
-            1.1772
+            1.1769
 
         References:
             Zhu and Wang (2020) for a bound of the same kind, in the expected number of
