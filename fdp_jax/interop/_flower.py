@@ -27,6 +27,7 @@ class FlowerAccountant:
             there are, and the delta of reports.
 
     Raises:
+        TypeError: If the config is none.
         ValueError: If its sampling method is not known here.
 
     Example:
@@ -49,6 +50,8 @@ class FlowerAccountant:
     """The account of all releases so far, with all queries."""
 
     def __init__(self, config: Any):
+        rule = "config must be a flwr.serverapp.PrivacyConfig"
+        _checks.require(hasattr(config, "sampling_method"), rule, config, TypeError)
         self.config = config
         _checks.choice("sampling_method", config.sampling_method.value, tuple(_DRAWN))
         relation = config.neighboring_relation.value.replace("-", "_")
