@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused():
         account.would_exceed(Event(1.0, 20, 1000))
     with pytest.raises(ValueError, match=r"sampling_method must be .* got 'other'"):
         _accountant("OTHER")
-    with pytest.raises(TypeError, match="config must be a .*PrivacyConfig, got 3"):
+    with pytest.raises(TypeError, match=r"config must be a .*PrivacyConfig, got 3"):
         fdp.interop.FlowerAccountant(3)
     with pytest.raises(ValueError, match="backend of the state must be 'fdp'"):
         account.load_state_dict({"backend": "rdp"})
