@@ -287,8 +287,8 @@ def _far(
     mass = big.left + big.right
     near = ends[:-1] + width * big.right / (mass + 1e-300) + (t - 1) * x.mean
     near_masses = t * jnp.exp((t - 1) * jnp.log1p(-lost)) * mass * (1 - LATTICE_SUM)
-    masses = masses * (1 + 4e-9)
-    return stop_gradient((jnp.stack([far, near]), jnp.stack([masses, near_masses])))
+    far, masses = stop_gradient((far, masses * (1 + 4e-9)))
+    return jnp.stack([far, near]), jnp.stack([masses, near_masses])
 
 
 def _beyond(at: Place, noise: Array, t: Array) -> tuple[Array, Array]:
