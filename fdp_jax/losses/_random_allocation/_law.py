@@ -8,7 +8,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from ..._internal._special import safe_log
+from ..._internal._special import log_ndtr, safe_log
 from ..._internal._tolerances import LATTICE_SUM, NORMAL_TAIL
 from ._component import Cells, Component, cells, component, lowered, standard, tail
 from ._place import Place, place
@@ -299,7 +299,7 @@ def _beyond(at: Place, noise: Array, t: Array) -> tuple[Array, Array]:
     z = standard(at.end, noise)
     none = jnp.log1p(-tail(z))
     mass = -jnp.expm1(t * none)
-    included = -jnp.expm1((t - 1) * none + jnp.log1p(-tail(z - 1 / noise)))
+    included = -jnp.expm1((t - 1) * none + log_ndtr(z - 1 / noise))
     unit = NORMAL_TAIL * jnp.finfo(z.dtype).eps * jnp.square(1 + jnp.abs(z) + 1 / noise)
     error = stop_gradient(unit) * jnp.array([[1.0], [-1.0]])
     return t * included / (mass + 1e-300) * (1 + 4 * error), mass * (1 + error)
