@@ -21,6 +21,7 @@ from .._internal._concrete import (
     evaluates_at_once,
     holds_anywhere,
     is_traced,
+    outside_transformations,
 )
 from .._internal._host import calls_the_host, closes_over_traced, whole_programs
 from .._internal._precision import (
@@ -159,7 +160,7 @@ class Resolved:
                 return
         yield from self._spectral(so_far)
         closed = first is whole and route(composed) == "closed_form"
-        if not auto or closed or not composed.on_grid or not is_loose(so_far()):
+        if not auto or closed or not composed.on_grid or not self._asks_on(so_far()):
             return
         if can_split(composed) and _has_parts(composed):
             return  # an interpolation, of which the grid knows nothing
@@ -169,6 +170,16 @@ class Resolved:
             yield _by(whole, Method("grid", points=_FINER))
         if not early and is_loose(so_far()) and by_contour((None, None), composed):
             yield _by(whole, Method("contour"))
+
+    def _asks_on(self, found: Bounds) -> bool:
+        """Whether an answer leaves doubt that the grid may clear up.
+
+        Derivatives by themselves are looked at, too, though not in numbers of steps;
+        batches are not: one row would bring all of them to the grid.
+        """
+        whole = float(self.known_steps[1] or 0.5).is_integer()
+        known = outside_transformations() or (whole and not is_traced(found.status))
+        return known and leaves_doubt(found)
 
     def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
         """The first engine; from the smaller program first, where that will do.
@@ -355,6 +366,8 @@ def _by(subject: Subject, method: Method) -> Subject:
 
 def _has_parts(composed: ComposedLoss) -> bool:
     """Whether a known number of steps is not a whole one."""
+    if is_traced(composed.counts):
+        return False
     counts = [np.asarray(count) for count in _absorbed(composed).counts]
     return any(count != np.round(count) for count in counts)
 
