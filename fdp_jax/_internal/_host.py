@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from ._compilation import constituents, is_foreign
@@ -43,20 +44,26 @@ def whole_programs(asked: bool = True) -> contextlib.AbstractContextManager[None
     return setting(_WHOLE, asked or _WHOLE.get())
 
 
-def calls_the_host() -> bool:
-    """Whether what is asked here becomes part of a program that may call back.
+def may_ask_the_host() -> bool:
+    """Whether a question may be answered by plain calls here.
 
-    Only where the host computes with the machine that it is: a call from another one
-    and back would wait for itself.
+    By a program only where the host computes with the machine that it is: a call from
+    another one and back would wait for itself.
     """
-    known = _WHOLE.get() or evaluates_at_once()
-    return not known and on_cpu()
+    return not _WHOLE.get() and (evaluates_at_once() or on_cpu())
+
+
+def calls_the_host() -> bool:
+    """Whether what is asked here becomes part of a program that may call back."""
+    return may_ask_the_host() and not evaluates_at_once()
 
 
 def asked_of_host(
     ask: Callable[[Any], Sequence[Any]], args: Any, kinds: Sequence[tuple[Any, bool]]
 ) -> list[Any]:
     """The answer to a question about a PyTree, found while the program runs.
+
+    Where operations run at once it is for batches, whose rows are asked one by one.
 
     Args:
         ask: The question, a pure function of PyTrees with known numbers; arrays.
@@ -133,7 +140,7 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
     @jax.custom_jvp
     def asked(*moving: Any) -> Answer:
         known = lambda *x: jax.tree.map(np.asarray, ask(*map(_number, x)))
-        return jax.pure_callback(known, kinds, *moving, vmap_method="sequential")
+        return _called(known, kinds)(*moving)
 
     @functools.partial(asked.defjvp, symbolic_zeros=True)
     def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Answer, Answer]:
@@ -158,6 +165,30 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
         return (values, others), (moved, list(map(_still, others)))
 
     return asked
+
+
+def _called(known: Ask, kinds: Kinds) -> Ask:
+    """A function of known numbers, called by programs or, of batches, at once."""
+    call = lambda *x: jax.pure_callback(known, kinds, *x, vmap_method="sequential")
+    if not evaluates_at_once():
+        return call
+    mapped = custom_vmap(call)
+
+    @mapped.def_vmap
+    def _one_by_one(size: int, batched: list[bool], *moving: Any) -> tuple[Any, Any]:
+        found = []
+        for i in range(size):
+            pairs = zip(moving, batched, strict=True)
+            row = [x[i] if moves else x for x, moves in pairs]
+            if is_traced(row):  # a batch of batches
+                found.append(mapped(*row))
+                continue
+            with jax.core.eval_context():
+                found.append(known(*row))
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *found)
+        return stacked, jax.tree.map(lambda _: True, kinds)
+
+    return mapped
 
 
 def _still(value: Any) -> Any:

@@ -12,28 +12,33 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal._calls import explained
-from .._internal._concrete import ahead_of_time, is_traced
+from .._internal._concrete import ahead_of_time, evaluates_at_once, is_traced
 from .._internal._host import asked_of_host
 from .._internal._picture import Lines, page
 from .._internal._precision import float_dtype
 from .._internal._record import Record
 from ._bounds import Bound, Bounds, Range, one_end
 from ._by_name import BY_ARGUMENT, QUERIES, Query
-from ._doubts import is_loose, warn_of_loose
+from ._doubts import is_loose, leaves_doubt, warn_of_loose
 from ._queries import ProfilePoint
 
 
 def _question(fn: Callable[..., Bounds]) -> Any:
     """A question that compiled programs leave to the host if its guarantee says so.
 
-    One about known numbers is answered as it is met, in programs too.
+    One about known numbers is answered as it is met, in programs too.  Batches are
+    asked at once where they can be looked at, and row by row if that leaves doubt.
     """
     known = ahead_of_time(fn)
 
     @functools.wraps(fn)
     def ask(self: Any, name: str, argument: Any, **options: Any) -> Bounds:
-        if not (self._has_ladder() and is_traced(self, argument)):
-            return known(self, name, argument, **options)
+        at_once = evaluates_at_once()
+        if at_once or not (is_traced(self, argument) and self._has_ladder()):
+            found = known(self, name, argument, **options)
+            batch = at_once and is_traced(found.status)
+            if not (batch and leaves_doubt(found) and self._has_ladder()):
+                return found
         shape = jnp.shape(argument)
         number = jax.ShapeDtypeStruct(shape, float_dtype())
         status = jax.ShapeDtypeStruct(shape, np.int32)
@@ -80,7 +85,7 @@ class AbstractGuarantee(Record):
         return None if lines is None else page(repr(self), lines)
 
     def _has_ladder(self) -> bool:
-        """Whether several engines would answer here, in a program that calls back."""
+        """Whether several engines would answer here, by plain calls."""
         return False
 
     # Three primitives answer every question.

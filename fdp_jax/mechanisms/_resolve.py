@@ -23,7 +23,7 @@ from .._internal._concrete import (
     is_traced,
     outside_transformations,
 )
-from .._internal._host import calls_the_host, closes_over_traced, whole_programs
+from .._internal._host import closes_over_traced, may_ask_the_host, whole_programs
 from .._internal._precision import (
     in_float64,
 )
@@ -175,7 +175,8 @@ class Resolved:
         """Whether an answer leaves doubt that the grid may clear up.
 
         Derivatives by themselves are looked at, too, though not in numbers of steps;
-        batches are not: one row would bring all of them to the grid.
+        batches are not: one row would bring all of them to the grid.  Their rows ask
+        the host one by one instead.
         """
         whole = float(self.known_steps[1] or 0.5).is_integer()
         known = outside_transformations() or (whole and not is_traced(found.status))
@@ -226,11 +227,11 @@ def resolve(guarantee: "_Query") -> Resolved:
 
 
 def has_ladder(guarantee: "_Query") -> bool:
-    """Whether several engines would answer, in a program that can leave it to them.
+    """Whether several engines would answer, by plain calls.
 
     An engine that was named is part of the program, as a closed form is.
     """
-    if not calls_the_host():
+    if not may_ask_the_host():
         return False
     mechanism, _, method = _simplest(guarantee)
     if method != AUTO or closes_over_traced(guarantee):
