@@ -26,6 +26,7 @@ from .._internal._host import (
     asked_of_host,
     calls_the_host,
     closes_over_traced,
+    may_ask_the_host,
     whole_programs,
 )
 from .._internal._implicit import implicit_root
@@ -96,7 +97,11 @@ def found_for(
         )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
         with whole_programs(method != AUTO):
-            return _best(*asked, unknown, method)
+            found = _best(*asked, unknown, method)
+        batch = method == AUTO and evaluates_at_once() and is_traced(found.status)
+        doubt = batch and holds_anywhere(found.status == Status.LOOSE)
+        if not doubt or not may_ask_the_host() or closes_over_traced((asked, unknown)):
+            return found
     number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))
     status, names = jax.ShapeDtypeStruct((), np.int32), list(target.binds)
     kinds = [(number, True), (status, False), (number, False), (flag, False)]
@@ -146,24 +151,37 @@ def _best(
         if not looks or not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
     found = _met(ask(method=method), mechanism, target, unknown)
-    known = not is_traced(found.status) and outside_transformations()
-    if not (known and method == AUTO):
+    if not looks or method != AUTO or is_traced(found.status):
         return found
     grid_too = engines.route(like) == "spectral" and like.on_grid
     if int(found.status) != Status.LOOSE or not grid_too:
         return found
     other = ask(method=Method("grid"))
+    held = jax.tree.map(_held, (found, other, mechanism, target))
+    with jax.core.eval_context():  # known numbers, of which nothing is differentiated
+        by_grid, status = _is_riskier(*held, unknown)
+    return dataclasses.replace(other if by_grid else found, status=status)
+
+
+def _is_riskier(
+    found: Solved,
+    other: Solved,
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    unknown: Unknown,
+) -> tuple[bool, Array]:
+    """Whether another solution meets the target with less, and the better's status."""
     # Not a number, if the grid has none, is not larger.
     riskier = bool(found.leaks * other.value > found.leaks * found.value)
     for one in (other, found) if riskier else (found,):
         completed = unknown.put(mechanism, one.value)
         asked = target.asked(completed)
         if asked is None:
-            return one
+            return one is other, one.status
         # What is asked next may be answered by other engines than the search's.
         if bool(target.is_met(completed)):
-            return dataclasses.replace(one, status=asked.status)
-    return found
+            return one is other, asked.status
+    return False, found.status
 
 
 def _known_of(mechanism: AbstractMechanism, unknown: Unknown) -> tuple[tuple, Any]:

@@ -202,6 +202,30 @@ def test_gradient_agrees_with_differences(name, index):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [False, True])
+def test_derivatives_are_those_of_the_solution_that_is_given(batch):
+    # The first engine alone would ask for noise of 2.03, with a slope of -0.15.
+    scheme = fdp.sampling.FixedSize(prob=0.2)
+    few = fdp.DPSGD(sampling=scheme, num_steps=4, relation="replace_one")
+
+    def noise(epsilon):
+        target = fdp.targets.ApproxDP(epsilon=epsilon, delta=0.1548)
+        return fdp.calibrate(few, target, solve_for="noise_multiplier").value
+
+    def leaked(noise, epsilon):
+        run = dataclasses.replace(few, noise_multiplier=noise)
+        return float(run.delta(epsilon=epsilon, bound="estimate"))
+
+    at, step = float(noise(0.7)), 1e-3
+    by_noise = leaked(at + step, 0.7) - leaked(at - step, 0.7)
+    by_epsilon = leaked(at, 0.7 + step) - leaked(at, 0.7 - step)
+    slope = jax.value_and_grad(noise)
+    value, found = jax.vmap(slope)(np.full(1, 0.7)) if batch else slope(0.7)
+    np.testing.assert_allclose(value, at, rtol=1e-6)
+    np.testing.assert_allclose(found, -by_epsilon / by_noise, rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_second_derivative_agrees_with_differences_of_the_first():
     name = "noise_multiplier"
     slope = lambda point: float(_value_and_gradient(name, *point)[1][0])
