@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
