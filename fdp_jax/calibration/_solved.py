@@ -157,7 +157,7 @@ def _best(
     if int(found.status) != Status.LOOSE or not grid_too:
         return found
     other = ask(method=Method("grid"))
-    held: Any = jax.tree.map(_held, (found, other, mechanism, target))
+    held: list[Any] = jax.tree.map(_held, [found, other, mechanism, target])
     with jax.core.eval_context():  # known numbers, of which nothing is differentiated
         by_grid, status = _is_riskier(*held, unknown)
     return dataclasses.replace(other if by_grid else found, status=status)
