@@ -159,7 +159,7 @@ def _best(
     other = ask(method=Method("grid"))
     held: list[Any] = jax.tree.map(_held, [found, other, mechanism, target])
     with jax.core.eval_context():  # known numbers, of which nothing is differentiated
-        by_grid, status = _is_riskier(*held, unknown)
+        by_grid, status = _is_riskier(*held, unknown=unknown)
     return dataclasses.replace(other if by_grid else found, status=status)
 
 
