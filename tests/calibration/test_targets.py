@@ -183,7 +183,14 @@ TRUTHS = [
 ]
 
 
-@pytest.mark.parametrize("entry", TRUTHS, ids=lambda e: e["id"])
+# Slopes of epsilon itself: test_compilation.py, all of them.
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(e, id=e["id"], marks=[pytest.mark.slow] * (i % 4 > 0))
+        for i, e in enumerate(TRUTHS)
+    ],
+)
 def test_slope_in_epsilon_is_that_of_the_truth(entry):
     """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known.
 
