@@ -169,7 +169,12 @@ def solve(
         at_place = at_place if unknown.whole else unknown.at(at_place)
         value = jnp.where(searching, at_search, at_place)
         at = margin(value)
-        advanced = _advance(search, at.excess.estimate, ends)
+        # Where nothing is resolved, the ends know more than the estimate.
+        advanced = _advance(
+            search,
+            jnp.fmax(jnp.fmin(at.excess.estimate, at.excess.upper), at.excess.lower),
+            ends,
+        )
         going = (advanced["step"] < _STEPS) & ~advanced["settled"]
         spread = at.excess.upper - at.excess.estimate
         place = _first_place(advanced, spread, unknown, leaks)

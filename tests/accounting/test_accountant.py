@@ -265,16 +265,16 @@ def test_guarantees_by_renyi_divergences_are_steps():
     all of it allows is above.
     """
     laplace = fdp.Laplace(5.0)
-    for rho, count in ((0.02, 1), (0.125, 4)):
-        accountant = fdp.Accountant().step(laplace).step(fdp.ZCDP(rho), count)
-        assert accountant.history[-1][1] == count
-        noise = fdp.Gaussian((2 * rho * count) ** -0.5)
-        known = fdp.compose(fdp.ZCDP(rho * count), laplace)
-        for query in ({"delta": 1e-5}, {"epsilon": 0.5}):
-            found = accountant.bounds(**query)
-            assert found.upper <= known.bounds(**query).upper
-            assert found.upper >= fdp.compose(noise, laplace).bounds(**query).lower
-            assert found.lower <= laplace.bounds(**query).lower
+    rho, count = 0.125, 4
+    accountant = fdp.Accountant().step(laplace).step(fdp.ZCDP(rho), count)
+    assert accountant.history[-1][1] == count
+    noise = fdp.Gaussian((2 * rho * count) ** -0.5)
+    known = fdp.compose(fdp.ZCDP(rho * count), laplace)
+    for query in ({"delta": 1e-5}, {"epsilon": 0.5}):
+        found = accountant.bounds(**query)
+        assert found.upper <= known.bounds(**query).upper
+        assert found.upper >= fdp.compose(noise, laplace).bounds(**query).lower
+        assert found.lower <= laplace.bounds(**query).lower
     # Alone they are what their sum is: Canonne, Kamath, Steinke (2020).
     alone = fdp.Accountant().step(fdp.ZCDP(0.25)).step(fdp.ZCDP(0.125), count=2)
     assert float(alone.epsilon(delta=1e-6)) == pytest.approx(5.2215344, abs=1e-6)
@@ -284,13 +284,17 @@ def test_renyi_steps_beside_a_training():
     """A reference account by divergences alone has 1.9010, and 1.7087 is attained."""
     accountant = fdp.Accountant().step(_step(1.1, 0.01), 1000).step(fdp.ZCDP(0.02))
     assert 1.7087 <= float(accountant.epsilon(delta=1e-5)) < 1.79
+    shared = fdp.ZCDP(0.1, shared=frozenset({fdp.mechanisms.Shared.NOISE}))
+    with pytest.raises(ValueError, match="enter the run itself as a mechanism"):
+        accountant.step(shared)
+
+
+def test_renyi_steps_that_are_left():
+    accountant = fdp.Accountant().step(fdp.Laplace(5.0)).step(fdp.ZCDP(0.02))
     target = fdp.targets.ApproxDP(epsilon=3.0, delta=1e-5)
     left = accountant.remaining(target, fdp.ZCDP(0.05))
     assert accountant.step(fdp.ZCDP(0.05), left).spent(target).upper <= 3.0
     assert accountant.step(fdp.ZCDP(0.05), left + 1).spent(target).upper > 3.0
-    shared = fdp.ZCDP(0.1, shared=frozenset({fdp.mechanisms.Shared.NOISE}))
-    with pytest.raises(ValueError, match="enter the run itself as a mechanism"):
-        accountant.step(shared)
 
 
 def test_repeated_renyi_steps_add():

@@ -13,6 +13,10 @@ from reference import checks
 
 import fdp_jax as fdp
 from fdp_jax import Status
+from fdp_jax.calibration._search import solve
+from fdp_jax.calibration._targets import Margin
+from fdp_jax.calibration.unknowns import find_unknown
+from fdp_jax.engines import Interval
 
 VALUES = {"noise_multiplier": 1.0, "sampling_prob": 0.01, "num_steps": 1000.0}
 LEAKS = {"noise_multiplier": -1, "sampling_prob": 1, "num_steps": 1}
@@ -347,3 +351,18 @@ def test_a_small_delta_is_used_up_where_the_loss_is_bounded(epsilon, delta):
         private = float(found.leaks) * (float(found.value) - exact[truth])
         assert private <= 1e-15
         assert found.status == Status.TIGHT
+
+
+@pytest.mark.parametrize("known", [0.5, 1e3])
+def test_estimates_beyond_their_ends_do_not_mislead_a_search(known):
+    """Where nothing is resolved an estimate may be any number, of either sign."""
+    unknown = find_unknown(fdp.Gaussian(), "noise_multiplier", within=None, whole=False)
+
+    def margin(value):
+        truth = 2 - 3 * jnp.log(value)
+        estimate = jnp.where(jnp.abs(truth) < known, truth, -truth)
+        return Margin(Interval(truth - 1e-9, estimate, truth + 1e-9))
+
+    found, _ = solve(margin, lambda t: jnp.ones_like(t), unknown, 0)
+    assert found.met
+    assert float(found.value) == pytest.approx(math.exp(2 / 3), rel=1e-8)

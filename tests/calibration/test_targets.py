@@ -183,7 +183,14 @@ TRUTHS = [
 ]
 
 
-@pytest.mark.parametrize("entry", TRUTHS, ids=lambda e: e["id"])
+# Slopes of epsilon itself: test_compilation.py, all of them.
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(e, id=e["id"], marks=[pytest.mark.slow] * (i % 4 > 0))
+        for i, e in enumerate(TRUTHS)
+    ],
+)
 def test_slope_in_epsilon_is_that_of_the_truth(entry):
     """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known.
 
@@ -355,8 +362,9 @@ def test_a_piecewise_linear_reference_is_two_guarantees():
         targets.ApproxDP(epsilon=1.0, delta=1e-3),
         solve_for="noise_multiplier",
     )
-    assert found.value >= alone.value * (1 - 1e-12)
-    assert float(found.value) == pytest.approx(float(alone.value), rel=1e-10)
+    truth = _gaussian_noise(1.0, 1e-3)
+    for value in map(float, (found.value, alone.value)):
+        assert truth * (1 - 1e-13) < value < truth * (1 + 1e-10)
     assert float(found.binding["epsilon"]) == pytest.approx(1.0, abs=1e-6)
 
 

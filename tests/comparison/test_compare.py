@@ -100,7 +100,6 @@ def test_describe_names_directions_and_numbers():
         ("bayes_error", "linear"),
         ("bayes_error", "logit"),
         ("difference", "linear"),
-        ("tradeoff", "linear"),
         ("tradeoff", "log"),
         ("profile", "linear"),
     ],

@@ -135,7 +135,7 @@ def test_bayes_errors_and_error_rates(make):
 )
 def test_nothing_has_less_epsilon_than_what_releases_nothing(release):
     """Epsilon is at least log(1 - delta), also of what hides nearly all."""
-    deltas = np.array([1e-300, 1e-30, 1e-15, 1e-10, 0.1, 0.9])
+    deltas = np.array([1e-300, 1e-15, 0.1, 0.9])
     least = [mp.log1p(-mp.mpf(x)) for x in deltas]
     with jax.enable_x64(True):
         for way in (release.repeat(45).remove, release.repeat(45).add):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 
 from fdp_jax._internal import _counts as counts
 
@@ -133,33 +134,34 @@ def test_binomial_probabilities_by_logits():
 
 
 def test_certain_outcomes():
+    binomial = jitted(counts.log_binomial)
     k = jnp.asarray([0.0, 3.0, 7.0])
-    n = jnp.asarray(7.0)
-    never, always = (counts.log_binomial(k, n, jnp.asarray(p)) for p in (0.0, 1.0))
+    n = jnp.full(3, 7.0)
+    never, always = (binomial(k, n, jnp.full(3, p)) for p in (0.0, 1.0))
     np.testing.assert_array_equal(never, [0, -np.inf, -np.inf])
     np.testing.assert_array_equal(always, [-np.inf, -np.inf, 0])
-    none = counts.log_binomial(jnp.zeros(3), jnp.zeros(3), jnp.asarray([0, 0.4, 1]))
+    none = binomial(jnp.zeros(3), jnp.zeros(3), jnp.asarray([0, 0.4, 1]))
     np.testing.assert_array_equal(none, 0)
     far = counts.log_binomial_at_logit(jnp.asarray([-800.0, 800.0]), 2.0, 1.0)
     np.testing.assert_allclose(far, np.log(2) - 800, rtol=1e-15)
 
 
 def test_derivatives():
-    slope = jax.vmap(jax.grad(counts.log_poisson, 1))
+    slope = jitted(jax.vmap(jax.grad(counts.log_poisson, 1)))
     k, mean = np.asarray([0.0, 1.0, 20.0, 21.0, 1e6]), np.asarray([2.0, 2, 2, 20, 1e6])
     np.testing.assert_allclose(slope(k, mean), k / mean - 1, rtol=1e-15)
-    bend = jax.vmap(jax.grad(jax.grad(counts.log_poisson, 1), 1))
+    bend = jitted(jax.vmap(jax.grad(jax.grad(counts.log_poisson, 1), 1)))
     np.testing.assert_allclose(bend(k, mean), -k / mean**2, rtol=1e-15)
 
     k, n = np.asarray([0.0, 3.0, 50.0, 70.0, 100.0]), np.full(5, 100.0)
     p, logit = np.full(5, 0.3), np.full(5, np.log(3 / 7))
-    slope = jax.vmap(jax.grad(counts.log_binomial, 2))
+    slope = jitted(jax.vmap(jax.grad(counts.log_binomial, 2)))
     np.testing.assert_allclose(slope(k, n, p), (k - 30) / 0.21, rtol=1e-14)
     ends = slope(k, n, jnp.asarray([0.0, 0.0, 1.0, 1.0, 1.0]))
     np.testing.assert_array_equal(ends, 0)
-    slope = jax.vmap(jax.grad(counts.log_binomial_at_logit))
+    slope = jitted(jax.vmap(jax.grad(counts.log_binomial_at_logit)))
     np.testing.assert_allclose(slope(logit, n, k), k - 30, rtol=1e-14)
-    bend = jax.vmap(jax.grad(jax.grad(counts.log_binomial_at_logit)))
+    bend = jitted(jax.vmap(jax.grad(jax.grad(counts.log_binomial_at_logit))))
     np.testing.assert_allclose(bend(logit, n, k), -21, rtol=1e-14)
 
 

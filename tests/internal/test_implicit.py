@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.lax import stop_gradient
+from programs import jitted
 
 from fdp_jax._internal._implicit import (
     implicit_root,
@@ -80,8 +81,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "truth"), CASES)
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("function", "truth", "transform"),
+    [
+        *(pytest.param(*case.values, jitted, id=f"jit-{case.id}") for case in CASES),
+        pytest.param(*CASES[0].values, lambda f: f, id="eager-root"),
+    ],
+)
 def test_value_and_two_derivatives(function, truth, transform):
     derivatives = [function, jax.grad(function), jax.grad(jax.grad(function))]
     found = transform(lambda x: [d(x) for d in derivatives])(3.0)
@@ -90,7 +96,7 @@ def test_value_and_two_derivatives(function, truth, transform):
 
 @pytest.mark.parametrize(("function", "truth"), CASES)
 def test_forward_over_reverse(function, truth):
-    found = jax.jit(jax.jacfwd(jax.grad(function)))(3.0)
+    found = jitted(jax.jacfwd(jax.grad(function)))(3.0)
     assert float(found) == pytest.approx(truth[2])
 
 
@@ -98,7 +104,7 @@ def test_forward_over_reverse(function, truth):
 def test_vmap(function, truth):
     derivatives = [function, jax.grad(function), jax.grad(jax.grad(function))]
 
-    @jax.jit
+    @jitted
     def ask(points):
         return [(jax.vmap(d)(points), d(points[1])) for d in derivatives]
 
@@ -111,18 +117,18 @@ def test_vmap(function, truth):
 @pytest.mark.parametrize(("function", "truth"), CASES)
 def test_first_derivative_under_scan_is_right(function, truth):
     mapped = lambda a: jax.lax.map(function, a[None])[0]
-    assert float(jax.jit(jax.grad(mapped))(3.0)) == pytest.approx(truth[1])
+    assert float(jitted(jax.grad(mapped))(3.0)) == pytest.approx(truth[1])
 
 
 @pytest.mark.parametrize(("function", "truth"), CASES)
 def test_second_derivative_under_scan_is_right_or_nan(function, truth):
     # JAX drops custom rules there.  Never a wrong number.
     mapped = lambda a: jax.lax.map(function, a[None])[0]
-    found = float(jax.jit(jax.grad(jax.grad(mapped)))(3.0))
+    found = float(jitted(jax.grad(jax.grad(mapped)))(3.0))
     assert np.isnan(found) or found == pytest.approx(truth[2])
 
 
 def test_constants_have_no_derivative():
     slopes = [jax.grad(f, argnums=1) for f in (_root, _known, _optimum)]
-    found = jax.jit(lambda *at: [f(3.0, x) for f, x in zip(slopes, at, strict=True)])
+    found = jitted(lambda *at: [f(3.0, x) for f, x in zip(slopes, at, strict=True)])
     assert found(1.0, 2.0, 0.0) == [0, 0, 0]

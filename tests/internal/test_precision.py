@@ -212,8 +212,14 @@ def wrapped(f):
     return in_float64(f)
 
 
+# What is shown of the others, put together.
+MADE_OF_OTHERS = {"jit_vmap", "jvp", "vmap_grad", "jacfwd_grad"}
 CASES = [
-    pytest.param(f, name, id=f"{f.__name__}-{name}")
+    pytest.param(
+        *(f, name),
+        id=f"{f.__name__}-{name}",
+        marks=[pytest.mark.slow] * (name in MADE_OF_OTHERS),
+    )
     for f in SMOOTH + FORWARD_ONLY
     for name, transform in TRANSFORMS.items()
     if f in SMOOTH or not transform.reverse
@@ -696,10 +702,12 @@ def test_programs_die_with_their_function(programs):
         jax.grad(jax.grad(f))(1.0)
         jax.vmap(f)(jnp.ones(2))
 
+    gc.freeze()  # what is there already need not be looked at
     use()
     assert len(programs) > 3
     jax.clear_caches()  # JAX's own caches hold the primitive's parameters
     gc.collect()
+    gc.unfreeze()
     assert [ref for ref in programs if ref() is not None] == []
 
 

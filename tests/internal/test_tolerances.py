@@ -273,7 +273,7 @@ def error_of_skellam_masses(name):
             np.asarray(term.log_p)[(term.log_p.size - 1) // 2 :],
             exact(scale) ** 2,
         )
-        for k in {0, 1, 3, 17, 55, int(3 * scale), int(20 * scale)}:
+        for k in {0, 1, 17, int(3 * scale), int(20 * scale)}:
             truth = mp.log(mp.besseli(k, variance, maxterms=10**6)) - variance
             errors.append(abs(exact(logs[k]) - truth))
     return max(errors)
@@ -326,7 +326,7 @@ def sign_mean(size, x):
 def error_of_means_of_signs(name):
     rng, errors = np.random.default_rng(4), []
     found = jax.jit(lambda size, below: Means.of(size, below))
-    for _ in range(60):
+    for _ in range(40):
         size = int(10 ** rng.uniform(0, 12))
         depth = rng.uniform(0, 12)
         below = max(1 - depth / np.sqrt(size), rng.uniform())
