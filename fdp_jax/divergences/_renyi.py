@@ -20,7 +20,6 @@ from ..curves import (
     Bound,
     at_any_length,
     elementwise,
-    one_end,
     over_signs,
     signs_of,
 )
@@ -324,5 +323,4 @@ def total_variation(
     References:
         Dong, Roth, Su (2022), Appendix B.
     """
-    bound = one_end(bound)
     return mechanism.advantage(bound=bound)
