@@ -336,7 +336,8 @@ class ErrorRates(_AbstractRateTarget):
     direction = "both"
 
     def _rates(self):
-        return jnp.asarray(self.alpha), *both_logs(jnp.asarray(self.beta))[::-1]
+        log_beta, log_power = both_logs(jnp.asarray(self.beta))
+        return jnp.asarray(self.alpha), log_power, log_beta
 
     def reachable(self):
         inside = (self.alpha > 0) & (self.beta > 0) & (self.beta < 1 - self.alpha)
