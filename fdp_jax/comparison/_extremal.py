@@ -52,6 +52,7 @@ def distance_from_perfect_privacy(
     References:
         Kaissis et al. (2024), Lemma 3.
     """
+    bound = one_end(bound)
     request("guarantee", guarantee)
     return 0.5 * guarantee.advantage(bound=bound)
 

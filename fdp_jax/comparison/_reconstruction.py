@@ -9,6 +9,7 @@ from .._internal._calls import explained
 from ..curves import (
     AbstractGuarantee,
     Bound,
+    one_end,
 )
 from .sources import request
 
@@ -54,6 +55,7 @@ def reconstruction_bound(
         Hayes, Mahloujifar, Balle (2023), the bound by the blow-up function; Kaissis et
         al. (2024), Figure 7.
     """
+    bound = one_end(bound)
     kappa = _checks.probability("kappa", kappa)
     request("mechanism", mechanism)
     side = getattr(mechanism, "remove", mechanism)

@@ -20,6 +20,7 @@ from ..curves import (
     Bound,
     at_any_length,
     elementwise,
+    one_end,
     over_signs,
     signs_of,
 )
@@ -323,4 +324,5 @@ def total_variation(
     References:
         Dong, Roth, Su (2022), Appendix B.
     """
+    bound = one_end(bound)
     return mechanism.advantage(bound=bound)
