@@ -68,10 +68,12 @@ class MonteCarlo(Record):
 
     mechanism: AbstractMechanism
     key: Array
-    """A typed key."""
+    """Raw data of the key."""
     num_samples: int = eqx.field(static=True)
     failure_prob: float = eqx.field(static=True)
     chunk_size: int | None = eqx.field(static=True)
+    implementation: str = eqx.field(static=True)
+    """Of the key's generator of random numbers."""
     direction: str = eqx.field(static=True, default="both")
 
     def _shown(self, parent: Any) -> Call:
@@ -161,7 +163,7 @@ class MonteCarlo(Record):
         log_inverse = math.log(len(directions) / self.failure_prob)
         chunk = self.chunk_size or _chunk(run.shape.num_steps)
         plan = Plan(self.num_samples, min(chunk, self.num_samples), log_inverse)
-        options = _Options(run.shape, plan, directions, query)
+        options = _Options(run.shape, plan, directions, query, self.implementation)
         long = self.num_samples * run.shape.num_steps > _CHUNK
         with compiled_at_once() if long else contextlib.nullcontext():
             found = _answers(
@@ -191,6 +193,7 @@ class _Options(eqx.Module):
     plan: Plan
     directions: tuple[str, ...] = eqx.field(static=True)
     query: str = eqx.field(static=True)
+    implementation: str = eqx.field(static=True)
 
 
 @in_float64
@@ -200,6 +203,7 @@ def _answers(strategy, noise, how, key, value, options: _Options) -> tuple:
     shape = options.shape
     model = make_model(strategy, noise, shape.num_steps, how, shape.bands)
     found = proposals(model)
+    key = jax.random.wrap_key_data(key, impl=options.implementation)
     ask = delta_ends if options.query == "delta" else epsilon_ends
 
     def one(value: Array) -> Ends:
@@ -292,7 +296,17 @@ def monte_carlo(
         _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
     )
     read(mechanism)
+    data, implementation = _raw(key)
+    return MonteCarlo(
+        mechanism, data, num_samples, failure_prob, chunk_size, implementation
+    )
+
+
+def _raw(key: Any) -> tuple[Array, str]:
+    """A key's numbers, and the name of its generator."""
     key = _checks.random_key(key)
-    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    key = key if typed else jax.random.wrap_key_data(key)
-    return MonteCarlo(mechanism, key, num_samples, failure_prob, chunk_size)
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        implementation, key = str(jax.random.key_impl(key)), jax.random.key_data(key)
+    else:
+        implementation = str(jax.config.jax_default_prng_impl)  # pyright: ignore
+    return key, implementation
