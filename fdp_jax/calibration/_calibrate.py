@@ -226,10 +226,11 @@ def _largest_group(
         return not bool(met)
 
     low = least_whole(fails, _LARGEST_GROUP) - 1
-    if low == 0:
-        raise UnreachableTarget(
-            f"no group meets the target {target.describe()}: a single record does not"
-        )
+    _checks.require(
+        low != 0,
+        f"no group meets the target {target.describe()}: a single record does not",
+        wrong=UnreachableTarget,
+    )
     value = jnp.asarray(float(low), float_dtype())
     status = jnp.asarray(int(Status.TIGHT), jnp.int32)
     grows = jnp.ones((), float_dtype())

@@ -192,8 +192,7 @@ class ApproxDP(_AbstractProfileTarget):
     delta: Real[Any, ""] = _checks.field("delta", _checks.rate, kw_only=True)
 
     def _point(self):
-        delta = jnp.asarray(self.delta)
-        return jnp.asarray(self.epsilon), safe_log(delta), jnp.log1p(-delta)
+        return jnp.asarray(self.epsilon), *both_logs(jnp.asarray(self.delta))
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
@@ -221,8 +220,7 @@ class Advantage(_AbstractProfileTarget):
     advantage: Real[Any, ""] = _checks.field("advantage", _checks.probability)
 
     def _point(self):
-        delta = jnp.asarray(self.advantage)
-        return jnp.zeros_like(delta), safe_log(delta), jnp.log1p(-delta)
+        return jnp.zeros(()), *both_logs(jnp.asarray(self.advantage))
 
     def reachable(self):
         inside = (self.advantage > 0) & (self.advantage < 1)
@@ -338,8 +336,8 @@ class ErrorRates(_AbstractRateTarget):
     direction = "both"
 
     def _rates(self):
-        beta = jnp.asarray(self.beta)
-        return jnp.asarray(self.alpha), jnp.log1p(-beta), safe_log(beta)
+        log_beta, log_power = both_logs(jnp.asarray(self.beta))
+        return jnp.asarray(self.alpha), log_power, log_beta
 
     def reachable(self):
         inside = (self.alpha > 0) & (self.beta > 0) & (self.beta < 1 - self.alpha)
@@ -370,8 +368,7 @@ class Reconstruction(_AbstractRateTarget):
     direction = "remove"
 
     def _rates(self):
-        value = jnp.asarray(self.value)
-        return jnp.asarray(self.kappa), safe_log(value), jnp.log1p(-value)
+        return jnp.asarray(self.kappa), *both_logs(jnp.asarray(self.value))
 
     def reachable(self):
         inside = (self.kappa > 0) & (self.value > self.kappa) & (self.value < 1)

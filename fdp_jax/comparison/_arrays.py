@@ -134,11 +134,11 @@ def array_limit(mechanism: Any, *, constant: Any = BERRY_ESSEEN) -> ArrayLimit:
     """
     constant = _checks.checked_scalar("constant", checked_constant, constant)
     found = array_moments(mechanism)
-    if not is_symmetric(request("mechanism", mechanism).subject):
-        raise ValueError(
-            "mechanism must be symmetric (f = f^-1), got one that is not: its limit "
-            "need not be Gaussian, see berry_esseen_bound"
-        )
+    _checks.require(
+        is_symmetric(request("mechanism", mechanism).subject),
+        "mechanism must be symmetric (f = f^-1)",
+        "one that is not: its limit need not be Gaussian, see berry_esseen_bound",
+    )
     constant = constant_for(constant, mechanism)
     distance = jnp.minimum(constant * found.berry_esseen, 0.5)
     distance = jnp.where(jnp.isfinite(found.v4), distance, 0.5)

@@ -195,8 +195,7 @@ def first_dominating_num_steps(
         >>> found.num_steps
         1
     """
-    if not 0 < tolerance <= 0.5:
-        raise ValueError(f"tolerance must be in (0, 1/2], got {tolerance}")
+    _checks.require(0 < tolerance <= 0.5, "tolerance must be in (0, 1/2]", tolerance)
     most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
     comparable(a, b)
     for name, value in (("a", a), ("b", b)):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..divergences.log_moment import loss_and_direction
@@ -51,11 +52,11 @@ def loss_moments(mechanism: Any) -> LossMoments:
         Kaissis et al. (2024), equations (8) to (12).
     """
     loss, direction = loss_and_direction(mechanism, "loss_moments")
-    if len(loss.terms) != 1 or not loss.single:
-        raise ValueError(
-            "mechanism must release once (give the number of releases separately), "
-            f"got {type(mechanism).__name__}"
-        )
+    _checks.require(
+        len(loss.terms) == 1 and loss.single,
+        "mechanism must release once (give the number of releases separately)",
+        type(mechanism).__name__,
+    )
     return _moments(loss, direction=direction)
 
 

@@ -91,14 +91,16 @@ class HyperPrior(Record):
                 f"density(pi) bounded; it is not at prior {where:g}"
             )
         halves = np.split(values, 2)
-        if self.symmetric and not np.allclose(*halves, rtol=1e-3):
-            raise ValueError("density must be symmetric about 1/2 if symmetric=True")
-        if not self.symmetric and not np.isfinite(last[0]):
-            # Priors next to 1 are rounded to it.
-            raise ValueError(
-                "density must be finite at prior 1, unless symmetric=True, "
-                f"got {last[0]}"
-            )
+        _checks.require(
+            not self.symmetric or np.allclose(*halves, rtol=1e-3),
+            "density must be symmetric about 1/2 if symmetric=True",
+        )
+        # Priors next to 1 are rounded to it.
+        _checks.require(
+            self.symmetric or np.isfinite(last[0]),
+            "density must be finite at prior 1, unless symmetric=True",
+            last[0],
+        )
 
 
 def _jeffreys(prior: Array) -> Array:
@@ -259,8 +261,7 @@ def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageError
         Kaissis et al. (2024), Section 5.
     """
     _require_hyper_prior(hyper_prior)
-    if len(guarantees) == 0:
-        raise ValueError("guarantees must hold at least one, got none")
+    _checks.require(len(guarantees), "guarantees must hold at least one", "none")
     requests = [pair(guarantees[0], g)[1] for g in guarantees]
     errors = jnp.stack([_mean_error(r, hyper_prior) for r in requests])
     return AverageErrors(errors, jnp.argmax(errors))

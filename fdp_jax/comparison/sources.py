@@ -24,6 +24,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
+from .._internal import _checks
 from ..curves import (
     LOGARITHM,
     AbstractGuarantee,
@@ -319,11 +320,11 @@ def comparable(a: Any, b: Any) -> tuple[Request, Request]:
         r.symmetric and bool(r.directions) and not is_symmetric(r.subject)
         for r in (first, second)
     ]
-    if any(one_sided) and any(both):
-        raise ValueError(
-            "a and b must both be mechanisms or both be one direction, got one of "
-            "each: take .remove (or .add) of both"
-        )
+    _checks.require(
+        not any(one_sided) or not any(both),
+        "a and b must both be mechanisms or both be one direction",
+        "one of each: take .remove (or .add) of both",
+    )
     return first, second
 
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
+from .._internal._interval import sound
 from .._internal._logs import LOG_HALF
 from ..engines import Interval, select
 from ..losses import ComposedLoss
@@ -209,15 +210,10 @@ def _look(
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
     found, odds = rates_at(loss, test, *logs, thresholds)
-    found = Rates(_sound(found.log_beta), _sound(found.log_tpr))
+    found = Rates(
+        *(sound(x, -jnp.inf, jnp.inf) for x in (found.log_beta, found.log_tpr))
+    )
     return test, _Points(thresholds, found, jnp.where(jnp.isnan(odds), 0, odds))
-
-
-def _sound(bounds: Interval) -> Interval:
-    """Nothing instead of NaN."""
-    ends = (bounds.lower, -jnp.inf), (bounds.upper, jnp.inf)
-    lower, upper = (jnp.where(jnp.isnan(x), none, x) for x, none in ends)
-    return Interval(lower, bounds.estimate, upper)
 
 
 def _following(

@@ -174,12 +174,15 @@ def _require_convex(phi: Callable, kinks: np.ndarray) -> None:
     gained = np.sum((weights * bent).reshape(cuts.size - 1, -1), axis=1)
     rise = below[1:] - above[:-1]
     size = np.abs(below[1:]) + np.abs(above[:-1])
-    if not np.all(np.isfinite(gained) & np.isfinite(rise)):
-        raise ValueError("phi must have two finite derivatives at every t > 0")
-    if np.any(bent * nodes < -_CONVEX * (1 + np.abs(bent * nodes))) or np.any(
-        above - below < -_CONVEX * (1 + np.abs(above))
-    ):
-        raise ValueError("phi must be convex, but its derivative decreases somewhere")
+    _checks.require(
+        np.all(np.isfinite(gained) & np.isfinite(rise)),
+        "phi must have two finite derivatives at every t > 0",
+    )
+    _checks.require(
+        not np.any(bent * nodes < -_CONVEX * (1 + np.abs(bent * nodes)))
+        and not np.any(above - below < -_CONVEX * (1 + np.abs(above))),
+        "phi must be convex, but its derivative decreases somewhere",
+    )
     missed = np.abs(rise - gained) > _KINK * np.abs(rise) + 1e-11 * size
     if np.any(missed):
         at = int(np.argmax(missed))

@@ -106,8 +106,11 @@ def _solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         b_eq=np.concatenate([b.ravel(), np.ones(outputs)]),
         method="highs",
     )
-    if found.x is None:
-        raise RuntimeError(f"the linear program was not solved: {found.message}")
+    _checks.require(
+        found.x is not None,
+        f"the linear program was not solved: {found.message}",
+        wrong=RuntimeError,
+    )
     kernel = np.maximum(found.x[:size].reshape(outputs, actions), 0)
     kernel = kernel / kernel.sum(axis=1, keepdims=True)
     payoff = found.eqlin.marginals[:cells].reshape(inputs, actions)

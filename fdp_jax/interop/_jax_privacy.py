@@ -62,11 +62,11 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
         raise ValueError(
             f"relation must be {said.value!r}, which the plan has, got {relation!r}"
         )
-    if relation is None:
-        raise ValueError(
-            "relation must be given with a plan, which does not tell it: pass that of "
-            "the accountant that the plan was calibrated with, or its configuration"
-        )
+    _checks.require(
+        relation is not None,
+        "relation must be given with a plan, which does not tell it: pass that of "
+        "the accountant that the plan was calibrated with, or its configuration",
+    )
     return from_dp_event(event, relation=relation)
 
 

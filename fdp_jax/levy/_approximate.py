@@ -138,8 +138,11 @@ def from_density(
     """
     count = _checks.whole("num_points", num_points, 8, 1 << 14)
     symmetric = _checks.flag("symmetric", symmetric)
-    if not 0 < cut < reach < np.inf:
-        raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")
+    _checks.require(
+        0 < cut < reach < np.inf,
+        "cut must be in (0, reach)",
+        f"{cut} and reach = {reach}",
+    )
     values = lambda x: _checked_density(density, x, symmetric)
     edges = np.geomspace(cut, reach, count)
     up = _spread(values, edges[:-1], edges[1:])
@@ -175,8 +178,10 @@ def _checked_density(
         )
     near = np.abs(x) < _FAR
     mirrored = np.exp(np.where(near, x, 0.0)) * found
-    if other is not None and not np.allclose(other[near], mirrored[near], rtol=1e-8):
-        raise ValueError("density must satisfy nu(-x) = e^x nu(x) if symmetric=True")
+    _checks.require(
+        other is None or np.allclose(other[near], mirrored[near], rtol=1e-8),
+        "density must satisfy nu(-x) = e^x nu(x) if symmetric=True",
+    )
     return found
 
 
@@ -223,9 +228,9 @@ def _tail(values: Callable, reach: float) -> float:
             tilted = np.exp(np.log(mass) + x)  # e^x alone overflows
         masses += [np.sum(mass), np.sum(tilted)]
         last += np.sum(mass[-1]) + np.sum(tilted[-1])
-    if not last <= _REST:
-        raise ValueError(
-            "density must leave next to no jumps where quadrature ends, with the "
-            f"record or without: next to {edges[-1]:.0f} their rate is {last:.1e}"
-        )
+    _checks.require(
+        last <= _REST,
+        "density must leave next to no jumps where quadrature ends, with the "
+        f"record or without: next to {edges[-1]:.0f} their rate is {last:.1e}",
+    )
     return float(np.max(masses))

@@ -174,19 +174,26 @@ def jump_limit(
     """
     mechanism = mechanism_of(mechanism)
     loss, direction = loss_and_direction(mechanism, "jump_limit")
-    if not 0 < cut < reach < np.inf:
-        raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")
+    _checks.require(
+        0 < cut < reach < np.inf,
+        "cut must be in (0, reach)",
+        f"{cut} and reach = {reach}",
+    )
     count = _checks.whole("num_points", num_points, 4, 1 << 12)
     sides = np.geomspace(cut, reach, count)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
-    found, infinite = _measure(loss, edges, _small(edges, cut))
-    if is_traced(infinite):
-        raise TypeError("mechanism must have known parameters, got traced ones")
+    small = np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
+    found, infinite = _measure(loss, edges, small)
+    _checks.require(
+        not is_traced(infinite),
+        "mechanism must have known parameters",
+        "traced ones",
+        TypeError,
+    )
     losses, masses, variance, own_jumps, own_rates = map(
         np.asarray, _require_finite(found, infinite)
     )
-    small = _small(edges, cut)
     second = float(variance)
     jumps = np.concatenate([losses[~small], own_jumps])
     rates = np.concatenate([masses[~small], own_rates])
@@ -194,17 +201,6 @@ def jump_limit(
     relation = mechanism._subject()[0].relation
     limit = LevyTriplet(second, jumps=jumps[kept], rates=rates[kept], relation=relation)
     return limit.exchanged() if direction == "add" else limit
-
-
-def _require_masses(term: AbstractLoss) -> None:
-    if not term.has_cells:
-        raise ValueError(
-            f"mechanism must have losses with known masses, got a {type(term).__name__}"
-        )
-
-
-def _small(edges: Float[np.ndarray, " n+1"], cut: float) -> Bool[np.ndarray, " n"]:
-    return np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
 
 
 @in_float64(cast_out=False)
@@ -225,7 +221,11 @@ def _measure(
             variance = variance + count * own.variance
             jumps, rates = [*jumps, own.sizes], [*rates, count * own.rates]
             continue
-        _require_masses(term)
+        _checks.require(
+            term.has_cells,
+            "mechanism must have losses with known masses",
+            f"a {type(term).__name__}",
+        )
         p, q = _binned(term, edges)
         without, included = without + count * p, included + count * q
         variance = variance + count * _variance(*_losses(p, q), small)

@@ -142,6 +142,8 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
     _one_release: ClassVar[bool] = True
     _divisible: ClassVar[bool] = False
     """Of the class: what `releases_once` and `has_fractional_powers` say."""
+    _for_one_record: ClassVar[tuple[str, str]] = "", ""
+    """Of what there is no guarantee for groups of records, and why."""
 
     def __check_init__(self):
         object.__setattr__(self, "_static_options", _mark(self))
@@ -296,6 +298,8 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
     def _group(self, size: int) -> "AbstractMechanism":
         from ._group import Group
 
+        what, why = self._for_one_record
+        _checks.require(not what, f"size must be 1 for {what}", f"{size}: {why}")
         return Group(self, size)
 
     def _subject(self):

@@ -112,6 +112,8 @@ class AbstractSampling(Declared, Record):
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
+    _gaussian_alone: ClassVar[str] = ""
+    """Why releases must be Gaussian, of a scheme with no theorem for others."""
     in_place_of_it: ClassVar[str] = ""
     """What to draw with instead, of a scheme without sampler."""
 
@@ -152,12 +154,19 @@ class AbstractSampling(Declared, Record):
             ValueError: If there is none for its neighboring relation, or its releases
                 are not independent.
         """
+        from ._additive import Gaussian
         from ._joint import raise_shared
 
         _checks.require(
             release.releases_once(),
             "mechanism must be a single release",
             f"{type(release).__name__}: sample each step, then repeat",
+            TypeError,
+        )
+        _checks.require(
+            not self._gaussian_alone or isinstance(release, Gaussian),
+            f"mechanism must be Gaussian {self._gaussian_alone}",
+            type(release).__name__,
             TypeError,
         )
         if release.shares():

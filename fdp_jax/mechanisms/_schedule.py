@@ -60,6 +60,8 @@ class Schedule(AbstractWrapped):
             TypeError,
         )
 
+    _for_one_record = "a Schedule", "group its steps instead"
+
     def has_fractional_powers(self) -> bool:
         return isinstance(self.steps, Gaussian)
 
@@ -72,9 +74,6 @@ class Schedule(AbstractWrapped):
 
     def loss(self) -> ComposedLoss:
         return stacked_loss(self.steps)
-
-    def _group(self, size):
-        raise ValueError("size must be 1 for a Schedule: group its steps instead")
 
 
 def can_be_stacked(loss: ComposedLoss) -> bool:

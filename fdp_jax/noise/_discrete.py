@@ -94,8 +94,12 @@ class RoundedNoise(Record):
             TypeError: If a parameter of the noise is traced.
         """
         size = _checks.whole("num_values", num_values, 1, _MOST_KNOTS)
-        if is_traced(self.noise):
-            raise TypeError("noise must be known, got traced parameters")
+        _checks.require(
+            not is_traced(self.noise),
+            "noise must be known",
+            "traced parameters",
+            TypeError,
+        )
         # Of known numbers, inside of a transformation as well.
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return _interpolated(self.noise, size)
@@ -132,8 +136,9 @@ def rounded_noise(
     if sensitivity is not None:
         sensitivity = _checks.whole("sensitivity", sensitivity, 1, 2**31)
     if isinstance(f, CanonicalNoise):
-        if options:
-            raise ValueError(f"f is ready-made noise: it takes no {sorted(options)}")
+        _checks.require(
+            not options, f"f is ready-made noise: it takes no {sorted(options)}"
+        )
         noise = f.made_for(sensitivity)
         own = _checks.whole_number("f.sensitivity", noise.sensitivity)
         return RoundedNoise(dataclasses.replace(noise, sensitivity=own))

@@ -1,6 +1,7 @@
 """Canonical noise as users see it."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -66,7 +67,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_law(self, "cdf", _checks.real("x", x))
+        return _asked(self, "cdf", _checks.real("x", x))
 
     def sf(self, x: Any) -> Float[Array, "..."]:
         """S(x) = P(N > x).
@@ -80,7 +81,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_law(self, "sf", _checks.real("x", x))
+        return _asked(self, "sf", _checks.real("x", x))
 
     def log_sf(self, x: Any) -> Float[Array, "..."]:
         """Log S(x), finite however small S is.
@@ -94,7 +95,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_law(self, "log_sf", _checks.real("x", x))
+        return _asked(self, "log_sf", _checks.real("x", x))
 
     def pdf(self, x: Any) -> Float[Array, "..."]:
         """The density; at a jump of it, the value on one side.
@@ -108,7 +109,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _pdf(self, _checks.real("x", x))
+        return _asked(self, "pdf", _checks.real("x", x))
 
     def log_pdf(self, x: Any) -> Float[Array, "..."]:
         """Logarithm of the density, -inf outside of the support.
@@ -125,7 +126,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _log_pdf(self, _checks.real("x", x))
+        return _asked(self, "log_pdf", _checks.real("x", x))
 
     def quantile(self, prob: Any) -> Float[Array, "..."]:
         """F^-1(prob), with inf{x: F(x) > 0} at 0: the support's left end.
@@ -139,7 +140,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If prob is outside [0, 1].
         """
-        return -_isf(self, _checks.probability("prob", prob))
+        return -_asked(self, "isf", _checks.probability("prob", prob))
 
     def isf(self, tail: Any) -> Float[Array, "..."]:
         """S^-1(tail), the quantile at 1 - tail, accurate for tiny tails.
@@ -153,7 +154,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If tail is outside [0, 1].
         """
-        return _isf(self, _checks.probability("tail", tail))
+        return _asked(self, "isf", _checks.probability("tail", tail))
 
     def sample(self, key: Any, shape: int | tuple[int, ...] = ()) -> Array:
         """Draws from the law, for simulation; see the warning of the class.
@@ -179,7 +180,7 @@ class CanonicalNoise(Record):
         The latter for the construction on `Gaussian`, `Laplace` and on curves without a
         family, such as lists of (eps, delta); it has forward-mode derivatives only.
         """
-        return _variance(self)
+        return _asked(self, "variance")
 
     def characteristic_function(self, frequency: Any) -> Float[Array, "..."]:
         """E exp(i t N) at t = frequency; real, because the law is symmetric.
@@ -201,7 +202,7 @@ class CanonicalNoise(Record):
             allowed = f"at most {most:g} in size, which quadrature resolves"
             test = lambda x: abs(x) <= most
             frequency = _checks.checked("frequency", frequency, allowed, test)
-        return _transform(self, frequency)
+        return _asked(self, "characteristic_function", frequency)
 
     def made_for(self, sensitivity: Any) -> "CanonicalNoise":
         """This noise, for a statistic of a sensitivity that must be its own.
@@ -230,7 +231,7 @@ class CanonicalNoise(Record):
     @property
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The ends of the support, infinite if f(0) = 1."""
-        end = _end(self)
+        end = _asked(self, "end")
         return -end, end
 
 
@@ -328,49 +329,28 @@ class _Shape(eqx.Module):
     sizes: tuple[int, ...] = eqx.field(static=True)
 
 
-def _unit(noise: CanonicalNoise, x: Any) -> tuple[Array, Array]:
-    scale = as_float(noise.sensitivity)
-    return as_float(x) / scale, scale
+_ANSWERS: dict[str, Callable[..., Array]] = {
+    "cdf": lambda law, unit, x: law.cdf(x / unit),
+    "sf": lambda law, unit, x: law.sf(x / unit),
+    "log_sf": lambda law, unit, x: law.log_sf(x / unit),
+    "pdf": lambda law, unit, x: jnp.exp(law.log_pdf(x / unit)) / unit,
+    "log_pdf": lambda law, unit, x: law.log_pdf(x / unit) - jnp.log(unit),
+    "isf": lambda law, unit, tail: law.isf(tail) * unit,
+    "variance": lambda law, unit: law.variance() * jnp.square(unit),
+    "characteristic_function": lambda law, unit, t: law.characteristic_function(
+        t * unit
+    ),
+    "end": lambda law, unit: law.end() * unit,
+}
+"""What is asked of a law whose unit is the sensitivity."""
 
 
 @in_float64
-def _of_law(noise: CanonicalNoise, query: str, x: Array) -> Array:
-    return getattr(noise.law, query)(_unit(noise, x)[0])
-
-
-@in_float64
-def _pdf(noise: CanonicalNoise, x: Array) -> Array:
-    x, scale = _unit(noise, x)
-    return jnp.exp(noise.law.log_pdf(x)) / scale
-
-
-@in_float64
-def _log_pdf(noise: CanonicalNoise, x: Array) -> Array:
-    x, scale = _unit(noise, x)
-    return noise.law.log_pdf(x) - jnp.log(scale)
-
-
-@in_float64
-def _isf(noise: CanonicalNoise, tail: Array) -> Array:
-    return noise.law.isf(as_float(tail)) * as_float(noise.sensitivity)
+def _asked(noise: CanonicalNoise, query: str, *given: Any) -> Array:
+    unit = as_float(noise.sensitivity)
+    return _ANSWERS[query](noise.law, unit, *map(as_float, given))
 
 
 @in_float64
 def _sample(noise: CanonicalNoise, key: Any, shape: _Shape) -> Array:
     return _law.sample(noise.law, key, shape.sizes) * as_float(noise.sensitivity)
-
-
-@in_float64
-def _variance(noise: CanonicalNoise) -> Array:
-    return noise.law.variance() * jnp.square(as_float(noise.sensitivity))
-
-
-@in_float64
-def _transform(noise: CanonicalNoise, frequency: Array) -> Array:
-    t = as_float(frequency) * as_float(noise.sensitivity)
-    return noise.law.characteristic_function(t)
-
-
-@in_float64
-def _end(noise: CanonicalNoise) -> Array:
-    return noise.law.end() * as_float(noise.sensitivity)

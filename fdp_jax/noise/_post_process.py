@@ -83,8 +83,7 @@ def post_process(
     """
     cells = _checks.whole("cells_per_unit", cells_per_unit, 2, 10_000)
     edges = np.asarray(_checks.vector("output_edges", _checks.finite, output_edges))
-    if np.any(np.diff(edges) <= 0):
-        raise ValueError("output_edges must be increasing")
+    _checks.require(np.all(np.diff(edges) > 0), "output_edges must be increasing")
     with jax.enable_x64(True):
         return _mapped(noise, other, edges, cells, tolerance)
 
@@ -104,11 +103,11 @@ def _mapped(
     target = _masses(other, edges, scale)
     kernel = _shadows(source, target)
     miss = float(np.max(np.abs(kernel.T @ source.T - target.T)))
-    if not miss <= tolerance:
-        raise ValueError(
-            "other must be f-DP at this sensitivity, and cells_per_unit large enough: "
-            f"the map misses by {miss:.2g}"
-        )
+    _checks.require(
+        miss <= tolerance,
+        "other must be f-DP at this sensitivity, and cells_per_unit large enough: "
+        f"the map misses by {miss:.2g}",
+    )
     return PostProcessing(places, edges, kernel, miss)
 
 

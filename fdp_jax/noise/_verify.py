@@ -82,11 +82,12 @@ def verify_canonical(
     shifts = _checks.whole("num_shifts", num_shifts, 1, cells)
     reach = float(_checks.finite_positive("reach", reach))
     count = round(reach * cells)
-    if cells % shifts or count < cells or count > _MOST_CELLS:
-        raise ValueError(
-            "cells_per_unit must be a multiple of num_shifts, and the grid must have "
-            f"{cells} to {_MOST_CELLS} cells on each side, got {count}"
-        )
+    _checks.require(
+        cells % shifts == 0 and cells <= count <= _MOST_CELLS,
+        "cells_per_unit must be a multiple of num_shifts, and the grid must have "
+        f"{cells} to {_MOST_CELLS} cells on each side",
+        count,
+    )
     with jax.enable_x64(True):  # differences of 1e-9 are what this is about
         return _compared(cdf, f, count, cells, shifts, tolerance)
 

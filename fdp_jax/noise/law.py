@@ -59,10 +59,7 @@ class AbstractLaw(Record):
 
     def sf(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """S at any real x."""
-        far, near = jnp.isinf(x), jnp.where(jnp.isinf(x), 0.0, x)
-        tail = jnp.exp(self.log_tail(jnp.where(near < 0, -near, near)))
-        value = jnp.where(near < 0, 1 - tail, tail)
-        return jnp.where(far, jnp.where(x > 0, 0.0, 1.0), value)
+        return jnp.exp(self.log_sf(x))
 
     def cdf(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """F at any real x."""

@@ -52,11 +52,12 @@ def _of_pairs(pairs: Any) -> AbstractTradeOff:
         table = np.asarray(pairs, np.float64)
     except (TypeError, ValueError):
         table = np.empty((0, 0))
-    if table.ndim != 2 or table.shape[-1] != 2:
-        raise TypeError(
-            "f must be a guarantee or a list of (epsilon, delta) pairs, "
-            f"got {type(pairs).__name__}"
-        )
+    _checks.require(
+        table.ndim == 2 and table.shape[-1] == 2,
+        "f must be a guarantee or a list of (epsilon, delta) pairs",
+        type(pairs).__name__,
+        TypeError,
+    )
     return tradeoff.PrivacyProfile.from_points(table[:, 0], table[:, 1])
 
 

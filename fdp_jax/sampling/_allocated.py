@@ -40,6 +40,10 @@ class AllocatedEpoch(AbstractWrapped):
     evenly: bool = eqx.field(static=True, default=False)
     """Whether t is known to be a multiple of k."""
     _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
+    _for_one_record = (
+        "random allocation",
+        "where the records of a group are in different batches no pair is known",
+    )
 
     def releases_once(self) -> bool:
         return self.participations == 1
@@ -79,13 +83,6 @@ class AllocatedEpoch(AbstractWrapped):
         if isinstance(self.mechanism, Gaussian):
             return gaussian_epoch(self.mechanism, batches).loss()
         return _of_terms(self.mechanism, lambda x: dominating(x, batches))
-
-    def _group(self, size):
-        raise ValueError(
-            "size must be 1 for random allocation, got "
-            f"{size}: where the records of a group are in different batches no pair "
-            "is known"
-        )
 
 
 class QuantizedEpoch(AllocatedEpoch):

@@ -29,6 +29,7 @@ from .participation import Dealt
 
 _MOST = 1000
 _MOST_BATCHES = 1e6
+_SAME_BATCH = "where a record's batch is the same in every epoch"
 
 
 _batches = _checks.numbers_that_are(
@@ -163,15 +164,9 @@ class RandomAllocation(AbstractSampling):
     def expected_size(self, num_records):
         return num_records * self.num_participations / as_number(self.num_batches)
 
-    def require_release(self, release):
-        super().require_release(release)
-        _checks.require(
-            not self.same_every_epoch or isinstance(release, Gaussian),
-            "mechanism must be Gaussian where a record's batch is the "
-            "same in every epoch",
-            type(release).__name__,
-            TypeError,
-        )
+    @property
+    def _gaussian_alone(self) -> str:
+        return _SAME_BATCH if self.same_every_epoch else ""
 
 
 def _are_whole(num_steps: Any, num_batches: Any) -> bool:

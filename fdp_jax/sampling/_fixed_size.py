@@ -209,6 +209,11 @@ class _Step(AbstractWrapped):
     mechanism: AbstractMechanism
     sampling_prob: Any
     _scheme: ClassVar = Sampling.FIXED_SIZE
+    _for_one_record = (
+        "batches of a fixed size",
+        "the mixture by how many of a group are in a batch does not dominate, since "
+        "other records stand in their places",
+    )
 
     def _numbers(self) -> tuple[Array, Array, Array]:
         """Whether anything is released, noise if it is Gaussian, and the rate."""
@@ -229,13 +234,6 @@ class _Step(AbstractWrapped):
             type(self.mechanism).__name__,
         )
         return SubsampledLoss(term, prob), jnp.where(released, count, 0.0)
-
-    def _group(self, size):
-        raise ValueError(
-            f"size must be 1 for batches of a fixed size, got {size}: the mixture by "
-            "how many of a group are in a batch does not dominate, since other records "
-            "stand in their places"
-        )
 
 
 class _FixedSizeStep(_Step):

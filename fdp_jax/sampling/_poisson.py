@@ -25,7 +25,35 @@ from ..mechanisms import (
 from .participation import Separated
 
 
-class Poisson(AbstractSampling):
+class AbstractPoisson(AbstractSampling):
+    """Records enter steps with a probability, in a way that amounts to Poisson's."""
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None
+    )
+    shared: ClassVar = frozenset()  # every step draws anew
+
+    def _step(self, release):
+        return poisson_step(release, self.prob, self.scheme)
+
+    def require_release(self, release):
+        super().require_release(release)
+        _checks.require(
+            release.relation is not REPLACE_ONE or isinstance(release, ClippedSum),
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a "
+            f"Poisson sample of {type(release).__name__}",
+            "REPLACE_ONE: a pair for replacement does not tell what a "
+            "record's absence does (see DPSGD)",
+        )
+
+    def participants(self, key, step, *, num_records):
+        return _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+
+    def expected_size(self, num_records):
+        return as_number(self.prob) * num_records
+
+
+class Poisson(AbstractPoisson):
     """Every record enters every step with one probability, independently.
 
     Args:
@@ -45,25 +73,8 @@ class Poisson(AbstractSampling):
         1.8282
     """
 
-    prob: Real[ArrayLike, ""] | None = parameter(
-        "prob", _checks.probability, RATE, default=None
-    )
     scheme: ClassVar[Sampling] = Sampling.POISSON
-    shared: ClassVar = frozenset()  # every step draws anew
     draws_independently: ClassVar[bool] = True
-
-    def _step(self, release):
-        return poisson_step(release, self.prob)
-
-    def require_release(self, release):
-        super().require_release(release)
-        _checks.require(
-            release.relation is not REPLACE_ONE or isinstance(release, ClippedSum),
-            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a "
-            f"Poisson sample of {type(release).__name__}",
-            "REPLACE_ONE: a pair for replacement does not tell what a "
-            "record's absence does (see DPSGD)",
-        )
 
     def participation(self, num_steps):
         return Separated(self.prob, 1)
@@ -71,15 +82,9 @@ class Poisson(AbstractSampling):
     def takes_fractions(self, release):
         return isinstance(release, Gaussian) and release.relation is not REPLACE_ONE
 
-    def participants(self, key, step, *, num_records):
-        return _draws.with_prob(_draws.at(key, step), self.prob, num_records)
-
-    def expected_size(self, num_records):
-        return as_number(self.prob) * num_records
-
 
 def poisson_step(
-    release: AbstractMechanism, prob: Any, scheme: Sampling = Sampling.POISSON
+    release: AbstractMechanism, prob: Any, scheme: Sampling
 ) -> AbstractMechanism:
     """One release of a Poisson sample, by a scheme that amounts to it."""
     if release.relation is REPLACE_ONE and isinstance(release, ClippedSum):
@@ -117,7 +122,7 @@ _REPLACING = {
 """Steps whose reports state another scheme."""
 
 
-class CyclicPoisson(AbstractSampling):
+class CyclicPoisson(AbstractPoisson):
     """Groups of records take turns; each step samples its group by Poisson.
 
     The groups are chosen without looking at the data (by a hash of a record's name,
@@ -146,23 +151,16 @@ class CyclicPoisson(AbstractSampling):
         Choquette-Choo et al. (2023), arXiv:2306.08153, Theorem 1.
     """
 
-    prob: Real[ArrayLike, ""] | None = parameter(
-        "prob", _checks.probability, RATE, default=None
-    )
     num_groups: Real[ArrayLike, ""] | None = parameter(
         "num_groups", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.CYCLIC_POISSON
     # The groups are no random draw: of each one the steps draw anew.  In n steps,
     # wherever they begin, its turn comes at most ceil(n / num_groups) times.
-    shared: ClassVar = frozenset()
     draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
         return super().run(release, rounds(num_steps, self.num_groups))
-
-    def _step(self, release):
-        return poisson_step(release, self.prob, self.scheme)
 
     def participation(self, num_steps):
         groups = shape_of("num_groups", self.num_groups)
@@ -175,13 +173,10 @@ class CyclicPoisson(AbstractSampling):
         # The place of a record is its name.
         groups = int(as_number(self.num_groups))
         turn = jnp.arange(num_records) % groups == step % groups
-        return turn & _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+        return turn & super().participants(key, step, num_records=num_records)
 
     def expected_size(self, num_records):
-        return as_number(self.prob) * num_records / as_number(self.num_groups)
-
-    def require_release(self, release):
-        Poisson(0.5).require_release(release)
+        return super().expected_size(num_records) / as_number(self.num_groups)
 
 
 def shape_of(name: str, value: Any) -> int:

@@ -21,10 +21,8 @@ from ..losses import (
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     COUNT,
-    RATE,
     REPLACE_ONE,
     AbstractMechanism,
-    AbstractSampling,
     AbstractWrapped,
     Gaussian,
     NeighboringRelation,
@@ -35,10 +33,10 @@ from ..mechanisms import (
     where_released,
 )
 from ._fixed_size import fixed_size_pair, normal_mixtures
-from ._poisson import Poisson
+from ._poisson import AbstractPoisson
 
 
-class TruncatedPoisson(AbstractSampling):
+class TruncatedPoisson(AbstractPoisson):
     """Poisson sampling; of more than `batch_size` records a random part is kept.
 
     That is what programs with batches of a static shape do.  For Gaussian noise.
@@ -76,9 +74,6 @@ class TruncatedPoisson(AbstractSampling):
         ZERO_OUT and REPLACE_ONE: as with `FixedSize`, at rate r.
     """
 
-    prob: Real[ArrayLike, ""] | None = parameter(
-        "prob", _checks.probability, RATE, default=None
-    )
     batch_size: Real[ArrayLike, ""] | None = parameter(
         "batch_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
@@ -86,21 +81,13 @@ class TruncatedPoisson(AbstractSampling):
         "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.TRUNCATED_POISSON
-    shared: ClassVar = frozenset()  # every step draws and cuts anew
+    _gaussian_alone: ClassVar[str] = (
+        "for truncated Poisson sampling (what a record does in another one's place is "
+        "known for such noise)"
+    )
 
     def _step(self, release):
         return _TruncatedStep.unchecked(mechanism=release, sampling=self)
-
-    def require_release(self, release):
-        super().require_release(release)
-        _checks.require(
-            isinstance(release, Gaussian),
-            "mechanism must be Gaussian for truncated Poisson sampling",
-            f"{type(release).__name__}: what a record does in another "
-            "one's place is known for Gaussian noise",
-            TypeError,
-        )
-        Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):
         self._require_size(num_records)
@@ -110,7 +97,7 @@ class TruncatedPoisson(AbstractSampling):
 
     def expected_size(self, num_records):
         self._require_size(num_records)
-        return min(as_number(self.prob) * num_records, as_number(self.batch_size))
+        return min(super().expected_size(num_records), as_number(self.batch_size))
 
     def _require_size(self, num_records: int) -> None:
         if num_records != self.dataset_size:
@@ -151,12 +138,10 @@ class _TruncatedStep(AbstractWrapped):
     mechanism: Gaussian
     sampling: TruncatedPoisson
     _scheme: ClassVar = Sampling.TRUNCATED_POISSON
-
-    def _group(self, size):
-        raise ValueError(
-            f"size must be 1 for batches of a largest size, got {size}: what a group "
-            "of records leaks there is not available"
-        )
+    _for_one_record = (
+        "batches of a largest size",
+        "what a group of records leaks there is not available",
+    )
 
     def attained(self) -> AbstractMechanism | None:
         return _AttainedStep.unchecked(mechanism=self.mechanism, sampling=self.sampling)

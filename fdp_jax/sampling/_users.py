@@ -2,26 +2,20 @@
 
 from typing import ClassVar
 
-from jaxtyping import ArrayLike, Real
-
-from .._internal import _checks, _draws
+from .._internal import _checks
 from ..mechanisms import (
-    RATE,
-    AbstractSampling,
     ClippedSum,
     Gaussian,
     Sampling,
     SubsampledGroup,
-    as_number,
     option,
-    parameter,
 )
-from ._poisson import Poisson, poisson_step
+from ._poisson import AbstractPoisson
 
 _MOST = 64
 
 
-class UserLevel(AbstractSampling):
+class UserLevel(AbstractPoisson):
     """Poisson sampling, with all examples of a user as what neighbors differ by.
 
     Either whole users are sampled, and what a user contributes to a step is clipped as
@@ -51,9 +45,6 @@ class UserLevel(AbstractSampling):
         Ganesh (2024), arXiv:2401.10294; Charles et al. (2024), arXiv:2407.07737.
     """
 
-    prob: Real[ArrayLike, ""] | None = parameter(
-        "prob", _checks.probability, RATE, default=None
-    )
     max_examples: int | None = option(
         "max_examples",
         _checks.whole,
@@ -64,7 +55,6 @@ class UserLevel(AbstractSampling):
         kw_only=True,
     )
 
-    shared: ClassVar = frozenset()  # every step draws anew
     draws_independently: ClassVar[bool] = True
 
     @property
@@ -73,7 +63,7 @@ class UserLevel(AbstractSampling):
 
     def _step(self, release):
         if self.max_examples is None:
-            return poisson_step(release, self.prob, Sampling.USERS)
+            return super()._step(release)
         assert isinstance(release, Gaussian)
         clipped = isinstance(release, ClippedSum)
         noise = release.noise_over_norm if clipped else release.noise_multiplier
@@ -84,21 +74,9 @@ class UserLevel(AbstractSampling):
             relation=release.relation,
         )
 
-    def require_release(self, release):
-        super().require_release(release)
-        _checks.require(
-            self.max_examples is None or isinstance(release, Gaussian),
-            "mechanism must be Gaussian where examples of a user are sampled",
-            type(release).__name__,
-            TypeError,
-        )
-        Poisson(0.5).require_release(release)
-
-    def participants(self, key, step, *, num_records):
-        return _draws.with_prob(_draws.at(key, step), self.prob, num_records)
-
-    def expected_size(self, num_records):
-        return as_number(self.prob) * num_records
+    @property
+    def _gaussian_alone(self) -> str:
+        return "where examples of a user are sampled" if self.max_examples else ""
 
 
 class _Examples(SubsampledGroup):

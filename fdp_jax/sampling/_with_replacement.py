@@ -118,6 +118,10 @@ class WithReplacement(AbstractSampling):
         (NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.ZERO_OUT),
         "the theorem is for a record that is replaced",
     )
+    _gaussian_alone: ClassVar[str] = (
+        "for sampling with replacement (what several copies of a record leak is known "
+        "for such noise)"
+    )
     in_place_of_it: ClassVar[str] = (
         ", for flags do not tell how often a record is drawn: FixedSize(batch_size=, "
         "dataset_size=) draws as many, and leaks less"
@@ -126,16 +130,6 @@ class WithReplacement(AbstractSampling):
     def _step(self, release):
         return _Step.unchecked(mechanism=release, sampling=self)
 
-    def require_release(self, release):
-        super().require_release(release)
-        _checks.require(
-            isinstance(release, Gaussian),
-            "mechanism must be Gaussian for sampling with replacement",
-            f"{type(release).__name__}: what several copies of a record "
-            "leak is known for Gaussian noise",
-            TypeError,
-        )
-
 
 class _Step(AbstractWrapped):
     """One release of such a batch, by the pair that dominates."""
@@ -143,12 +137,7 @@ class _Step(AbstractWrapped):
     mechanism: Gaussian
     sampling: WithReplacement
     _scheme: ClassVar = Sampling.WITH_REPLACEMENT
-
-    def _group(self, size):
-        raise ValueError(
-            f"size must be 1 for batches drawn with replacement, got {size}: the "
-            "theorem is for one record"
-        )
+    _for_one_record = "batches drawn with replacement", "the theorem is for one record"
 
     def attained(self) -> AbstractMechanism | None:
         return _AttainedStep.unchecked(mechanism=self.mechanism, sampling=self.sampling)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..mechanisms import AbstractMechanism, Exact, Family
+from ..mechanisms import AbstractMechanism, Family
 from ._base import AbstractSymmetric
 from ._derived import Group
 from ._families import (
@@ -16,6 +16,12 @@ from ._families import (
 )
 
 _NAMED = AbstractLocation | ApproxDP
+_FAMILIES: dict[Family, Any] = {
+    Family.GAUSSIAN: Gaussian,
+    Family.LAPLACE: Laplace,
+    Family.LOGISTIC: Logistic,
+    Family.APPROX_DP: lambda epsilon, delta: ApproxDP(epsilon=epsilon, delta=delta),
+}
 
 
 def closed_form(guarantee: Any) -> AbstractSymmetric | None:
@@ -26,7 +32,7 @@ def closed_form(guarantee: Any) -> AbstractSymmetric | None:
     """
     if isinstance(guarantee, AbstractMechanism):
         exact = guarantee.exact()
-        return None if exact is None else _of_family(exact)
+        return None if exact is None else _FAMILIES[exact.family](*exact.parameters)
     if isinstance(guarantee, Group) and isinstance(
         guarantee.tradeoff, AbstractLocation
     ):
@@ -35,15 +41,3 @@ def closed_form(guarantee: Any) -> AbstractSymmetric | None:
         all_lost = isinstance(guarantee, BlatantNonPrivacy)
         return ApproxDP(epsilon=0.0, delta=float(all_lost))
     return guarantee if isinstance(guarantee, _NAMED) else None
-
-
-def _of_family(exact: Exact) -> AbstractSymmetric:
-    if exact.family is Family.APPROX_DP:
-        epsilon, delta = exact.parameters
-        return ApproxDP(epsilon=epsilon, delta=delta)
-    locations = {
-        Family.GAUSSIAN: Gaussian,
-        Family.LAPLACE: Laplace,
-        Family.LOGISTIC: Logistic,
-    }
-    return locations[exact.family](*exact.parameters)
