@@ -530,7 +530,8 @@ class Edge:
 
 @jitted
 def sums_beyond(end, noise, batches):
-    return _beyond(Edge(end), noise, batches)
+    at: Any = Edge(end)
+    return _beyond(at, noise, batches)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.3, 1.0, 7.0, 150.0])
