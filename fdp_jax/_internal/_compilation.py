@@ -11,7 +11,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.extend.core as jec
 import jax.monitoring
 import numpy as np
 from jaxtyping import PyTree
@@ -127,38 +126,6 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         return jitted(*args, **kwargs)
 
     return wrapped
-
-
-def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
-    """A traced program, for calls with arrays from outside of all transformations.
-
-    Compiled, its own text is its name on disk: lowering is spent in every process.
-    """
-    run = jec.jaxpr_as_fun(closed)
-    # Gives readable `eqx.error_if`.
-    usual = functools.cache(lambda *_: eqx.filter_jit(run, **options_here()))
-
-    @functools.cache
-    def sooner(often: bool, _: Any) -> Callable[..., list[Any]] | None:
-        if calls_back(closed.jaxpr):
-            return None
-        return _Sooner(None if often else source_of(closed), lower)
-
-    def text(args: list[Any]) -> list[Any]:
-        return run(*args)
-
-    def lower() -> Any:
-        jitted = jax.jit(text, keep_unused=True, **options_here())
-        return jitted.lower(list(closed.in_avals))
-
-    def call(*args: Any) -> list[Any]:
-        here, program = (_OFTEN.get(), device()), None
-        if _is_plain() and all(map(_is_here, args)):
-            with _MAKING:
-                program = sooner(*here)
-        return usual(*here)(*args) if program is None else program(args)
-
-    return call
 
 
 def compiled_for(

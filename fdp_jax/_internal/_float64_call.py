@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from ._compilation import compiled_text
+from ._compilation import jit_on_its_own
 from ._concrete import is_traced
 from ._masks import Mask, merge, select, spread
 from ._place import device
@@ -72,7 +72,7 @@ class Program:
     def __init__(self, closed: jec.ClosedJaxpr):
         self.closed = closed
         self.run = jec.jaxpr_as_fun(closed)
-        self.compiled = compiled_text(closed)
+        self.compiled = jit_on_its_own(self.run)
         self.derived: dict[Any, Any] = {}
 
     def __repr__(self) -> str:

@@ -3,10 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._internal._special import safe_log
+from .._internal._arithmetic import ULP
+from .._internal._special import log1mexp, safe_log
 from .._internal._tolerances import ATOM_MASS
 
 
@@ -29,6 +31,22 @@ class Cells(eqx.Module):
     def exchanged(self) -> "Cells":
         """The cells of the exchanged pair and the negated intervals."""
         return Cells(self.log_mass + self.loss, -self.loss, self.error)
+
+
+def exponential_cells(low: Array, high: Array, mu: Array) -> Cells:
+    """Cells of the density e^(-(x + mu) / 2) / 2 of the losses between -mu and mu.
+
+    That of Laplace noise, of which that of logistic noise is a multiple.
+    """
+    low, high = (jnp.clip(x, -mu, mu) for x in (low, high))
+    width = high - low
+    empty = width <= 0
+    safe = jnp.where(empty, 1, width)
+    log_mass = log1mexp(0.5 * safe) - 0.5 * (low + mu)
+    # The ends are rounded, and logarithms of numbers as small as the width.
+    size = (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe)
+    error = stop_gradient(8 * ULP * (4 + mu + size))
+    return Cells(jnp.where(empty, -jnp.inf, log_mass), low + 0.5 * width, error)
 
 
 def together(one: Cells, other: Cells) -> Cells:

@@ -10,14 +10,12 @@ for |eps| <= mu (Dong, Durfee and Rogers 2020).
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._arithmetic import ULP
 from .._internal._logs import log_add
 from .._internal._special import log1mexp
 from ._base import AbstractLoss, outward
-from ._cells import Cells
+from ._cells import Cells, exponential_cells
 from ._closed_form import AbstractClosedForm, settled
 
 
@@ -49,16 +47,8 @@ class LogisticLoss(AbstractLoss):
         return value, sign * mu * slope, jnp.square(mu) * curvature
 
     def cells(self, low, high):
-        mu = self.mu
-        low, high = (jnp.clip(x, -mu, mu) for x in (low, high))
-        width = high - low
-        empty = width <= 0
-        share = log1mexp(0.5 * jnp.where(empty, 1, width)) - log1mexp(mu)
-        log_mass = jnp.where(empty, -jnp.inf, share - 0.5 * (low + mu))
-        # The ends are rounded, and logarithms of numbers as small as the width.
-        ends = (jnp.abs(low) + jnp.abs(high)) / jnp.where(empty, 1, width)
-        error = 8 * ULP * (4 + mu + ends - jnp.log(jnp.where(empty, 1, width)))
-        return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
+        found = exponential_cells(low, high, self.mu)
+        return Cells(found.log_mass - log1mexp(self.mu), found.loss, found.error)
 
     def loss_range(self):
         return outward(-self.mu, self.mu)

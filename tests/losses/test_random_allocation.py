@@ -5,6 +5,7 @@ batches; for more, the Laplace transform of the sum, inverted on its own contour
 """
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from scipy.special import ndtr
 import fdp_jax as fdp
 from fdp_jax.losses import RandomAllocationLoss
 from fdp_jax.losses._random_allocation._component import cells, component, lowered
+from fdp_jax.losses._random_allocation._law import _beyond
 from fdp_jax.losses._random_allocation._place import place
 from fdp_jax.mechanisms._random_allocation import RandomAllocationEpoch
 
@@ -517,6 +519,44 @@ def test_errors():
     RandomAllocationEpoch(1.0, 10, relation="zero_out")
     with pytest.raises(ValueError, match=r"num_batches of .* is not set"):
         RandomAllocationEpoch(1.0).epsilon(delta=1e-5)
+
+
+class Edge:
+    """All that `_beyond` reads of a lattice: its largest component."""
+
+    def __init__(self, end):
+        self.end = end
+
+
+@jitted
+def sums_beyond(end, noise, batches):
+    at: Any = Edge(end)
+    return _beyond(at, noise, batches)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3, 1.0, 7.0, 150.0])
+def test_sums_with_a_big_component_are_within_their_bounds(noise):
+    # Also where all components are big, and where half of them are.
+    for z in (-9.0, 0.15, 0.22, 0.5, 3.0, 17.0, 30.0, 1 / noise - 2, 1 / noise):
+        if abs(log_end := z / noise - 0.5 / noise**2) > 700:
+            continue
+        end = math.exp(log_end)
+        for batches in (1.0, 2.0, 1e6):
+            found = sums_beyond(*map(jnp.asarray, (end, noise, batches)))
+            means, masses = (np.ravel(x) for x in found)
+            with mp.workdps(60):
+                place = mp.mpf(noise) * mp.log(end) + 1 / (2 * mp.mpf(noise))
+                none, other = (
+                    1 - mp.erfc(x / mp.sqrt(2)) / 2
+                    for x in (place, place - 1 / mp.mpf(noise))
+                )
+                mass = 1 - none ** int(batches)
+                included = 1 - none ** (int(batches) - 1) * other
+                if mass < 1e-280:
+                    continue
+                assert masses[1] <= mass <= masses[0]
+                assert means[1] <= batches * included / mass <= means[0]
+            assert masses[0] - masses[1] <= 1e-10 * masses[0] * (1 + z**2)
 
 
 def test_loss_knows_moments():

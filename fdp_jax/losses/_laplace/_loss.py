@@ -10,9 +10,9 @@ from ..._internal._arithmetic import ULP
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
 from ..._internal._logs import LOG_2
 from ..._internal._quadrature import on_intervals
-from ..._internal._special import log1mexp, log_ndtri
+from ..._internal._special import log_ndtri
 from .._base import outward
-from .._cells import Atoms, Cells
+from .._cells import Atoms, Cells, exponential_cells
 from .._closed_transform import ClosedTransformLoss, principal_logs
 from .._loss_moments import excess, moments_of, panels
 from ._closed_form import LaplaceForm
@@ -108,18 +108,10 @@ class LaplaceLoss(ClosedTransformLoss):
             jnp.where(x >= mu - near, mu, jnp.where(x <= near - mu, -mu, x))
             for x in (low, high)
         )
+        found = exponential_cells(low, high, mu)
         width = high - low
-        empty = width <= 0
-        share = log1mexp(0.5 * jnp.where(empty, 1, width))
-        log_mass = share - 0.5 * (low + mu) - LOG_2
-        log_mass = jnp.where(empty, -jnp.inf, log_mass)
-        safe = jnp.where(empty, 1, width)
-        # The ends are rounded, and logarithms of numbers as small as the width.
-        error = (
-            8 * ULP * (4 + mu + (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe))
-        )
-        error = error + 2 * moved / safe
-        return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
+        ends = stop_gradient(2 * moved / jnp.where(width > 0, width, 1))
+        return Cells(found.log_mass - LOG_2, found.loss, found.error + ends)
 
     def atoms(self):
         mu = 1 / self.noise_multiplier

@@ -297,7 +297,7 @@ def _beyond(at: Place, noise: Array, t: Array) -> tuple[Array, Array]:
     All are beyond a strike that no big component is below, so the mean will do.
     """
     z = standard(at.end, noise)
-    none = jnp.log1p(-tail(z))
+    none = log_ndtr(z)
     mass = -jnp.expm1(t * none)
     included = -jnp.expm1((t - 1) * none + log_ndtr(z - 1 / noise))
     unit = NORMAL_TAIL * jnp.finfo(z.dtype).eps * jnp.square(1 + jnp.abs(z) + 1 / noise)
