@@ -71,7 +71,7 @@ class Schedule(AbstractWrapped):
         return term
 
     def loss(self) -> ComposedLoss:
-        return stacked_loss(self.steps)
+        return stacked_loss(self.steps).apart()
 
     def _group(self, size):
         raise ValueError("size must be 1 for a Schedule: group its steps instead")
