@@ -289,10 +289,7 @@ class Accountant(AbstractMechanism):
         least: int,
         seen_as: Callable[["Accountant"], AbstractMechanism] = lambda account: account,
     ) -> int | float:
-        """The largest number of further steps that one question finds to be few enough.
-
-        At least a number that is known to be, or 0.
-        """
+        """The largest number of steps, from a safe one on, that is seen to be safe."""
         limit = MOST - int(self.num_steps) - least
         at = lambda n: seen_as(self.step(step, least + n))
         first = least_whole(lambda n: not target.is_met(at(n)), limit)

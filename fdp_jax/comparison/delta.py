@@ -232,10 +232,10 @@ def _not_above(first: Request, second: Request, at: Extremum) -> Extremum:
     t, pi phi(t) = (1 - pi) phi(t - mu), so that -dR/dmu is the root of their product,
     which is largest at pi = 1/2 whatever mu is: so is the gap.
     """
-    mus = [source.gaussian_mu() for source in (first.source(), second.source())]
-    if any(mu is None for mu in mus):
+    one, other = first.source().gaussian_mu(), second.source().gaussian_mu()
+    if one is None or other is None:
         return at
-    one, other = (ndtr(0.5 * stop_gradient(mu)) for mu in mus)
+    one, other = (ndtr(0.5 * stop_gradient(mu)) for mu in (one, other))
     most = jnp.maximum(other - one, 0.0) + _MU_ROUNDING
     upper = jnp.maximum(jnp.minimum(at.upper, most), at.lower)
     estimate = jnp.clip(at.estimate, at.lower, upper)

@@ -199,8 +199,9 @@ class QuerySource(AbstractSource):
         return found if found.size <= _MOST_KINKS else found[:0]
 
     def gaussian_mu(self):
-        known = isinstance(self.guarantee, Gaussian)
-        return as_float(self.guarantee.mu) if known else None
+        if not isinstance(self.guarantee, Gaussian):
+            return None
+        return as_float(self.guarantee.mu)
 
     def all_kinks(self):
         """Also where there are more than a search can start with."""
