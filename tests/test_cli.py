@@ -13,7 +13,7 @@ from scipy.stats import norm
 import fdp_jax as fdp
 from fdp_jax import mechanisms, plot
 from fdp_jax.cli import _claims, _options, _warm, main
-from fdp_jax.cli._expression import mechanism_in
+from fdp_jax.cli._expression import _CONSTRUCTORS, mechanism_in
 from fdp_jax.cli._options import number
 
 RUN = ["--noise-multiplier", "1", "--sampling-prob", "1/100", "--num-steps", "1000"]
@@ -513,10 +513,37 @@ def test_any_mechanism(asked, tmp_path, capsys):
                 fdp.Laplace(math.inf), repetitions=fdp.selection.Poisson(mean=3.0)
             ),
         ),
+        (
+            "AboveThreshold.with_gaussian_noise(8, num_queries=100).repeat(1)",
+            fdp.AboveThreshold.with_gaussian_noise(8.0, num_queries=100).repeat(1),
+        ),
+        (
+            "Laplace.for_sensitivity("
+            "Sensitivity(2, norm='l1', relation=ZERO_OUT), scale=4)",
+            fdp.Laplace(2.0, relation="zero_out"),
+        ),
+        (
+            "compose(MatrixMechanism.tree(6, num_steps=8), Gaussian(2))",
+            fdp.compose(fdp.MatrixMechanism.tree(6.0, num_steps=8), fdp.Gaussian(2.0)),
+        ),
     ],
 )
 def test_mechanisms_are_read_as_they_are_written(text, mechanism):
     assert repr(mechanism_in(text)) == repr(mechanism)
+
+
+def test_all_ways_to_make_a_mechanism_can_be_written():
+    """But for those that check nothing, or are the package's own."""
+    made = {
+        name
+        for kind in vars(mechanisms).values()
+        for base in (kind.__mro__ if isinstance(kind, type) else ())
+        for name, value in vars(base).items()
+        if isinstance(value, classmethod | staticmethod)
+        and base.__module__.startswith("fdp_jax")
+        and not name.startswith("_")
+    }
+    assert made - {"together", "unchecked"} == set(_CONSTRUCTORS)
 
 
 def test_what_is_printed_is_read():
@@ -546,6 +573,8 @@ def test_what_is_printed_is_read():
         ("Laplace(2).loss()", "may be followed by .group(...) and .repeat(...)"),
         ("__import__('os').repeat(3)", "name of one, got '__import__'"),
         ("SelectBest(FixedSize(relation=ZERO_OUT))", "nothing to FixedSize"),
+        ("Laplace.unchecked(noise_multiplier=2)", "name of one, got 'unchecked'"),
+        ("compose.tree(2)", "has no attribute 'tree'"),
         ("Laplace.__init__(2)", "name of one, got '__init__'"),
         ("().__class__", "a call such as"),
         ("Poisson(0.1).repeat(2)", "has no attribute 'repeat'"),

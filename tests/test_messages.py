@@ -155,6 +155,22 @@ TABLE = {
     ),
     # Things of another kind.
     "text noise": (lambda: _run(noise_multiplier="1"), NOISE, "'1'", "positive"),
+    "no sensitivity": (
+        lambda: fdp.canonical_noise(fdp.tradeoff.Gaussian(1.0), sensitivity=None),
+        "sensitivity must be a finite positive number",
+        "None",
+    ),
+    "no mu": (lambda: fdp.tradeoff.Laplace(None), "mu must be", "None"),
+    "no share": (
+        lambda: fdp.tradeoff.Subsampled(fdp.tradeoff.Gaussian(1.0), None),
+        "sampling_prob",
+        "None",
+    ),
+    "bare sensitivity": (
+        lambda: fdp.Gaussian.for_sensitivity(2.0, scale=3.0),
+        "sensitivity must be a Sensitivity",
+        "got 2",
+    ),
     "none delta": (lambda: M.epsilon(delta=None), "delta", "None"),
     "boolean noise": (lambda: _run(noise_multiplier=True), NOISE, "True"),
     "complex noise": (lambda: _run(noise_multiplier=1j), NOISE, "1j"),

@@ -1,6 +1,7 @@
 """A running account of what a training has leaked so far."""
 
 import os
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -253,11 +254,12 @@ class Accountant(AbstractMechanism):
             once._is_known(), "remaining needs known numbers: ask it outside of jit"
         )
         if isinstance(mechanism, AbstractRenyi):
-            target.spent_by(once)
-            limit = MOST - self.num_steps
-            fails = lambda n: not target.is_met(self.step(mechanism, n))
-            first = least_whole(fails, limit)
-            return np.inf if first > limit else first - 1
+            if not target.at_one_point:
+                target.spent_by(once)  # refuses
+            left: int | float = 0
+            if once._parted()[0].tables:  # worst pairs take less time
+                left = self._most(target, mechanism, left, Accountant.simplified)
+            return left if np.isinf(left) else self._most(target, mechanism, int(left))
         # One question first: a search from a target that is spent takes long.
         met = target.is_met(self.simplified()) if self.history else None
         if met is not None and not bool(met):
@@ -269,12 +271,29 @@ class Accountant(AbstractMechanism):
             return np.inf
         if len(once.history) > 1:
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
-            return _largest(done, "num_steps.1", target)
+            left = _largest(done, "num_steps.1", target)
+            if met is None or np.isinf(left) or self._renyi() is None:
+                return left
+            # All divergences together may show that there are more.
+            return self._most(target, mechanism, int(left))
         # One setting alone: a single power, for which bounds are closest.
         step, _ = next(iter(once.history))
         most = _largest(Composition((step,), (1.0,)), "num_steps.0", target)
         left = most - self.num_steps
         return left if np.isinf(left) else max(int(left) // int(count), 0)
+
+    def _most(
+        self,
+        target: AbstractTarget,
+        step: Any,
+        least: int,
+        seen_as: Callable[["Accountant"], AbstractMechanism] = lambda account: account,
+    ) -> int | float:
+        """The largest number of steps, from a safe one on, that is seen to be safe."""
+        limit = MOST - int(self.num_steps) - least
+        at = lambda n: seen_as(self.step(step, least + n))
+        first = least_whole(lambda n: not target.is_met(at(n)), limit)
+        return np.inf if first > limit else least + first - 1
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the account to a file: at once or not at all.
@@ -391,23 +410,17 @@ class Accountant(AbstractMechanism):
         return intersection(found, other, known())
 
     def loss(self) -> ComposedLoss:
-        found = self._loss(stacked=True)
-        # Steps that are stacked are no part of a grid, which point masses may need.
-        known = found.analytic or found.on_grid
-        return found if known else self._loss(stacked=False)
-
-    def _loss(self, *, stacked: bool) -> ComposedLoss:
         parts, steps, counts = [pair.loss() for pair in self._pairs()], [], []
         for table in self._parted()[0].tables:
             if Shared.SAME_BATCH in table.shares():
                 steps += table.steps()
                 counts += list(table.counts)
             else:
-                parts += table.losses(stacked=stacked)
+                parts += table.losses()
         if steps:
             whole = Composition.unchecked(parts=tuple(steps), num_steps=tuple(counts))
             parts.append(whole.loss())
-        return _joined(parts)
+        return _joined(parts).apart()
 
     def _group(self, size):
         mechanism = self.simplified()

@@ -226,12 +226,12 @@ class Table(eqx.Module):
         )
         return Table(self.rows, self.counts, kind)
 
-    def losses(self, *, stacked: bool) -> list[ComposedLoss]:
-        """The privacy loss of all steps, in one part if it may and can be."""
+    def losses(self) -> list[ComposedLoss]:
+        """The privacy loss of all steps, in one part if it can be."""
         numbers = jnp.asarray(self.numbers())
         counts = jnp.asarray(self.counts, numbers.dtype)
         each = [self.kind.step(numbers[0]).loss()]
-        if stacked and counts.size > 1 and can_be_stacked(each[0]):
+        if counts.size > 1 and can_be_stacked(each[0]):
             return [stacked_loss(self.kind.step(numbers), counts)]
         each += [self.kind.step(x).loss() for x in numbers[1:]]
         return [

@@ -196,8 +196,9 @@ class ApproxDP(_AbstractProfileTarget):
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
-        return (self.delta > least) & (self.delta < 1), (
-            "delta must lie in (max(0, 1 - e^epsilon), 1)"
+        inside = (self.delta > least) & (self.delta < 1)
+        return inside & (self.epsilon < jnp.inf), (
+            "epsilon must be finite, and delta must lie in (max(0, 1 - e^epsilon), 1)"
         )
 
     def describe(self) -> str:

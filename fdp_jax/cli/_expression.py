@@ -14,6 +14,18 @@ from ..curves import AbstractGuarantee
 _ROOMS = mechanisms, sampling, levy, selection
 _PUBLIC = importlib.import_module("fdp_jax").__all__
 _METHODS = "group", "repeat"
+_CONSTRUCTORS = (
+    "bifr",
+    "bisr",
+    "for_sensitivity",
+    "lambda_cgd",
+    "lipschitz",
+    "of_clipped_sum",
+    "of_vectors",
+    "tree",
+    "with_gaussian_noise",
+)
+"""Other ways to make a mechanism, functions of its class."""
 
 
 def mechanism_in(text: Any) -> Any:
@@ -76,6 +88,8 @@ def _value(node: ast.expr, relation: Any = None) -> Any:
             return tuple(_value(entry, relation) for entry in entries)
         case ast.Name(id=name):
             return _named(name)
+        case ast.Attribute(value=owner, attr=name) if name in _CONSTRUCTORS:
+            return getattr(_value(owner), name)
         case ast.Attribute(value=ast.Name(id=place), attr=name):
             rooms = tuple(r for r in _ROOMS if r.__name__.endswith(f".{place}"))
             return class_in(rooms or _ROOMS, "mechanism", name)

@@ -8,12 +8,14 @@ is the regret of choosing M~ where M was thought to be as good: zero if and only
 is nowhere worse.  The upper bound holds for every prior: see `cells`.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
@@ -219,6 +221,27 @@ class Found(eqx.Module):
         return forward, backward
 
 
+_MU_ROUNDING = 1e-12
+"""Of a mu from a sum of up to thousands of precisions, and of the distribution."""
+
+
+def _not_above(first: Request, second: Request, at: Extremum) -> Extremum:
+    """With the largest gap of Gaussian noise, in closed form, for the upper end.
+
+    R(pi) of G_mu is the least over t of pi Phi(-t) + (1 - pi) Phi(t - mu).  At the best
+    t, pi phi(t) = (1 - pi) phi(t - mu), so that -dR/dmu is the root of their product,
+    which is largest at pi = 1/2 whatever mu is: so is the gap.
+    """
+    one, other = first.source().gaussian_mu(), second.source().gaussian_mu()
+    if one is None or other is None:
+        return at
+    one, other = (ndtr(0.5 * stop_gradient(mu)) for mu in (one, other))
+    most = jnp.maximum(other - one, 0.0) + _MU_ROUNDING
+    upper = jnp.maximum(jnp.minimum(at.upper, most), at.lower)
+    estimate = jnp.clip(at.estimate, at.lower, upper)
+    return dataclasses.replace(at, estimate=estimate, upper=upper)
+
+
 def sources(first: Request, second: Request) -> Pair:
     """Both sources; to be called inside the float64 program."""
     return Pair(first.source(), second.source())
@@ -256,6 +279,8 @@ def _identical(first: Request, second: Request) -> Bool[Array, ""]:
 def _divergence(first: Request, second: Request, *, plain: bool) -> DeltaDivergence:
     found = search(first, second)
     forward, backward = found.ends()
+    forward = _not_above(first, second, forward)
+    backward = _not_above(second, first, backward)
     value, reverse = forward.estimate, backward.estimate
     if not plain:
         ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)

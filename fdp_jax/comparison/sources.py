@@ -36,7 +36,7 @@ from ..curves import (
 )
 from ..curves.logs import complement
 from ..engines import Interval, select
-from ..losses import AUTO, ComposedLoss, Method
+from ..losses import AUTO, ComposedLoss, GaussianForm, Method
 from ..mechanisms import (
     AbstractMechanism,
     AbstractRenyi,
@@ -44,10 +44,11 @@ from ..mechanisms import (
     NeighboringRelation,
     PerfectPrivacy,
     View,
+    as_float,
     require_guarantee,
     resolve,
 )
-from ..tradeoff import AbstractTradeOff
+from ..tradeoff import AbstractTradeOff, Gaussian
 
 _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
 _MOST_KINKS = 16
@@ -105,6 +106,9 @@ class AbstractSource(eqx.Module):
         """The engine that answers, or "" for guarantees that are not mechanisms."""
         return ""
 
+    def gaussian_mu(self) -> Float[Array, ""] | None:
+        """mu, if the guarantee is known to be G_mu."""
+
 
 class EngineSource(AbstractSource):
     """A mechanism or one direction of it.
@@ -157,6 +161,12 @@ class EngineSource(AbstractSource):
     def engine(self) -> str:
         return engines.route(self.loss)
 
+    def gaussian_mu(self):
+        if not self.loss.has_closed_form:
+            return None
+        found = self.loss.closed_form(jnp.ones_like(self.loss.counts[0]))
+        return found.mu if isinstance(found, GaussianForm) else None
+
 
 class QuerySource(AbstractSource):
     """Any other guarantee, by its public queries."""
@@ -188,6 +198,11 @@ class QuerySource(AbstractSource):
     def kinks(self):
         found = self.all_kinks()
         return found if found.size <= _MOST_KINKS else found[:0]
+
+    def gaussian_mu(self):
+        if not isinstance(self.guarantee, Gaussian):
+            return None
+        return as_float(self.guarantee.mu)
 
     def all_kinks(self):
         """Also where there are more than a search can start with."""

@@ -44,7 +44,7 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
 def _first(loss: ComposedLoss) -> AbstractEngine:
     if _CLOSED_FORM.serves(loss):
         return _CLOSED_FORM
-    return _SPECTRAL if loss.decays else _GRID
+    return _SPECTRAL if loss.decays or not loss.on_grid else _GRID
 
 
 def route(loss: ComposedLoss) -> str:

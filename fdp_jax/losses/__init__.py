@@ -23,7 +23,11 @@ from ._compound_poisson import (
 from ._density import DensityLoss as DensityLoss
 from ._displacing import DisplacingLoss as DisplacingLoss
 from ._distribution import DistributionLoss as DistributionLoss
-from ._gaussian import GaussianForm as GaussianForm, GaussianLoss as GaussianLoss
+from ._gaussian import (
+    GaussianForm as GaussianForm,
+    GaussianLoss as GaussianLoss,
+    total_mu as total_mu,
+)
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._glued import GluedLoss as GluedLoss, symmetrized as symmetrized
 from ._laplace import LaplaceForm as LaplaceForm, LaplaceLoss as LaplaceLoss

@@ -17,6 +17,7 @@ from ._base import AbstractLoss, outward
 from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
 
+_TERMS = 64
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
 
@@ -100,6 +101,27 @@ class ComposedLoss(eqx.Module):
     def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
         """The closed form for one direction, 1 for "remove" and -1 for "add"."""
         return self.terms[0].closed_form(self.terms, self.counts, sign)
+
+    def apart(self) -> "ComposedLoss":
+        """This loss with a term for every step of a schedule, where that serves it.
+
+        The grid, which does not know schedules, answers alone where a part is not
+        analytic, and closer where nothing decays.  Very many terms compile too long.
+        """
+        if self.decays or self.on_grid:
+            return self
+        terms, counts = [], []
+        for term, count in zip(self.terms, self.counts, strict=True):
+            if isinstance(term, ScheduleLoss):
+                each = term.each()
+                terms += each
+                counts += [count * term.counts[i] for i in range(len(each))]
+            else:
+                terms.append(term)
+                counts.append(count)
+        found = dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))
+        many = self.analytic and len(terms) > _TERMS
+        return found if found.on_grid and not many else self
 
     def tabulated(self) -> "ComposedLoss":
         """This loss, prepared for many evaluations of moments."""

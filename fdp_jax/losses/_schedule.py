@@ -39,6 +39,11 @@ class ScheduleLoss(AnalyticLoss):
             steps, counts = jax.tree.map(lambda x: x[order], (steps, counts))
         return cls(steps, counts)
 
+    def each(self) -> list[AnalyticLoss]:
+        """The losses of the stack, one by one."""
+        size = self.counts.size
+        return [jax.tree.map(lambda x, i=i: x[i], self.steps) for i in range(size)]
+
     @property
     def symmetric(self) -> bool:
         return self.steps.symmetric

@@ -65,7 +65,10 @@ class AdditiveNoise(AbstractMechanism):
 
         Raises:
             ValueError: If the theorem does not cover the sensitivity's norm.
+            TypeError: If it is not a `Sensitivity`.
         """
+        wanted = Sensitivity, "a Sensitivity(value, norm=..., relation=...)"
+        _checks.instance("sensitivity", sensitivity, *wanted)
         scale = _checks.positive("scale", scale)
         ratio = quotient(scale, sensitivity.in_norm(*cls.norms))
         named = {"noise_multiplier": ratio, "relation": sensitivity.relation}

@@ -11,7 +11,6 @@ from .._internal._record import Record
 from ._fields import (
     OPTION,
     as_number,
-    parameter,
 )
 
 
@@ -68,7 +67,7 @@ class Sensitivity(Record):
         2.0
     """
 
-    value: Real[ArrayLike, ""] = parameter("sensitivity", _checks.finite_positive)
+    value: Real[ArrayLike, ""] = _checks.field("sensitivity", _checks.finite_positive)
     norm: str = eqx.field(static=True, kw_only=True)
     relation: NeighboringRelation = eqx.field(
         static=True, kw_only=True, converter=_relation

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._internal import _checks
 from .._internal._concrete import known
-from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
+from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss, total_mu
 from ._additive import Gaussian
 from ._base import AbstractMechanism, AbstractWrapped
 from ._joint import raise_shared
@@ -73,7 +73,7 @@ class Schedule(AbstractWrapped):
         return term
 
     def loss(self) -> ComposedLoss:
-        return stacked_loss(self.steps)
+        return stacked_loss(self.steps).apart()
 
 
 def can_be_stacked(loss: ComposedLoss) -> bool:
@@ -124,7 +124,7 @@ def _stacked(
 
 def _one_gaussian(term: GaussianLoss, counts: Array) -> ComposedLoss:
     """Gaussian mechanisms compose to one."""
-    total = jnp.sum(counts / jnp.square(term.noise_multiplier))
-    released = total > 0
-    noise = jax.lax.rsqrt(jnp.where(released, total, 1))
+    mu = total_mu(term.noise_multiplier, counts)
+    released = mu > 0
+    noise = 1 / jnp.where(released, mu, 1)
     return ComposedLoss((GaussianLoss(noise),), (jnp.where(released, 1.0, 0.0),))

@@ -22,7 +22,6 @@ from ..curves import (
 from ..mechanisms import (
     as_float,
     is_zero,
-    parameter,
 )
 from ..tradeoff import AbstractTradeOff
 from . import _families, law as _law
@@ -53,7 +52,9 @@ class CanonicalNoise(Record):
     law: AbstractLaw
     tradeoff: AbstractTradeOff
     """What a release satisfies, without error."""
-    sensitivity: Real[ArrayLike, ""] = parameter("sensitivity", _checks.finite_positive)
+    sensitivity: Real[ArrayLike, ""] = _checks.field(
+        "sensitivity", _checks.finite_positive
+    )
 
     def cdf(self, x: Any) -> Float[Array, "..."]:
         """F(x) = P(N <= x).

@@ -52,11 +52,17 @@ def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
     return _smooth(lower), _smooth(upper)
 
 
-def one_side(guarantee: AbstractGuarantee, bound: Bound, points: int) -> Knots:
-    """One of the two curves of a bracket, from more thresholds in either direction."""
+def one_side(
+    guarantee: AbstractGuarantee,
+    bound: Bound,
+    points: int = _POINTS,
+    epsilons: Any = None,
+) -> Knots:
+    """One of the two curves of a bracket, from so many thresholds in each direction."""
+    guarantee = require_guarantee("guarantee", guarantee)
     reverse = _reversed(guarantee)
     with _double():
-        found, split = _below(guarantee, reverse, None, points)
+        found, split = _below(guarantee, reverse, epsilons, points)
         if bound is Bound.OPTIMISTIC:
             found = _above(guarantee, reverse, found, split)
     return _smooth(found)

@@ -32,7 +32,6 @@ from ..curves.pointwise import both_logs, point_at, rates_at
 from ..engines import Interval, log_complement, select
 from ..mechanisms import (
     as_float,
-    parameter,
 )
 from ._base import AbstractTradeOff
 from ._families import Identity
@@ -70,7 +69,9 @@ class Subsampled(AbstractTradeOff):
     """
 
     tradeoff: AbstractTradeOff
-    sampling_prob: Real[ArrayLike, ""] = parameter("sampling_prob", _checks.probability)
+    sampling_prob: Real[ArrayLike, ""] = _checks.field(
+        "sampling_prob", _checks.probability
+    )
 
     def __check_init__(self):
         _require("tradeoff", self.tradeoff)

@@ -4,14 +4,15 @@ from typing import Any
 
 from .._internal import _checks
 from .._internal._calls import explained
-from ..curves import GridCurve
+from ..curves import Bound, GridCurve
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     FromProbabilities,
     NeighboringRelation,
     PerfectPrivacy,
 )
-from ._views import TradeOff
+from ._bracket import one_side
+from ._views import BayesError, PrivacyProfile, TradeOff
 
 
 class DominatingPair(FromProbabilities):
@@ -60,6 +61,9 @@ def dominating_pair(
     one_way = getattr(guarantee, "remove", guarantee)
     if isinstance(one_way, GridCurve) and epsilons is None:
         epsilons = one_way.epsilon_grid
-    view: Any = TradeOff.of(one_way, epsilons=epsilons).as_mechanism()
-    masses = view.mechanism
+    if isinstance(one_way, BayesError | PrivacyProfile | TradeOff) and epsilons is None:
+        pessimistic = one_way.knots
+    else:
+        pessimistic = one_side(one_way, Bound.PESSIMISTIC, epsilons=epsilons)
+    masses: Any = TradeOff(pessimistic).as_mechanism().mechanism
     return DominatingPair(masses.without_record, masses.with_record, relation=relation)

@@ -25,7 +25,6 @@ from ..engines import log_complement
 from ..losses import GaussianForm, LaplaceForm, LogisticForm
 from ..mechanisms import (
     as_float,
-    parameter,
     product,
     quotient,
 )
@@ -83,7 +82,7 @@ class Gaussian(AbstractLocation):
         Dong, Roth, Su (2022), Definition 2.6; Balle, Wang (2018) for the profile.
     """
 
-    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+    mu: Real[ArrayLike, ""] = _checks.field("mu", _checks.nonnegative)
     _form: ClassVar = GaussianForm
     _kind: ClassVar = mechanisms.Gaussian
 
@@ -114,7 +113,7 @@ class Laplace(AbstractLocation):
         Dong, Roth, Su (2022), Appendix.
     """
 
-    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+    mu: Real[ArrayLike, ""] = _checks.field("mu", _checks.nonnegative)
     _form: ClassVar = LaplaceForm
     _kind: ClassVar = mechanisms.Laplace
 
@@ -149,7 +148,7 @@ class Logistic(AbstractLocation):
         Dong, Durfee, Rogers (2020) for bounded range.
     """
 
-    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+    mu: Real[ArrayLike, ""] = _checks.field("mu", _checks.nonnegative)
     _form: ClassVar = LogisticForm
     _kind: ClassVar = mechanisms.Logistic
 

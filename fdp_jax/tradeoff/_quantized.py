@@ -27,7 +27,6 @@ from ..engines import Interval
 from ..mechanisms import (
     as_float,
     at_full_precision,
-    parameter,
 )
 from ._base import AbstractTradeOff
 from ._families import Gaussian, Identity
@@ -104,11 +103,11 @@ class QuantizedGaussian(AbstractTradeOff):
         Pandey, Maleki, Kulkarni (2025), (111) to (113), for the width 1.
     """
 
-    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
-    width: Real[ArrayLike, ""] = parameter(
+    mu: Real[ArrayLike, ""] = _checks.field("mu", _checks.nonnegative)
+    width: Real[ArrayLike, ""] = _checks.field(
         "width", _checks.finite_positive, default=1.0
     )
-    offset: Real[ArrayLike, ""] = parameter("offset", _checks.finite, default=0.0)
+    offset: Real[ArrayLike, ""] = _checks.field("offset", _checks.finite, default=0.0)
 
     @staticmethod
     def with_unknown_offset(mu: Any) -> Gaussian:

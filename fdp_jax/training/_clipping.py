@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 from .._internal import _checks
 from .._internal._record import Record
 from .._internal._tolerances import CLIPPED_LENGTH
-from ..mechanisms import as_number, parameter
+from ..mechanisms import as_number
 from ._exact import Whole, length, normal
 
 _LESS = 1 - CLIPPED_LENGTH
@@ -104,7 +104,7 @@ class FlatClipping(AbstractClipping):
         Abadi et al. (2016), Algorithm 1.
     """
 
-    norm: Real[ArrayLike, ""] = parameter("norm", clipping_norm)
+    norm: Real[ArrayLike, ""] = _checks.field("norm", clipping_norm)
 
     def start(self):
         return jnp.asarray(self.norm, jnp.float32)
@@ -149,7 +149,7 @@ class AutomaticClipping(AbstractClipping):
         Bu et al. (2022), arXiv:2206.07136, AUTO-S.
     """
 
-    stabilizer: Real[ArrayLike, ""] = parameter(
+    stabilizer: Real[ArrayLike, ""] = _checks.field(
         "stabilizer", clipping_norm, default=0.01
     )
 
@@ -190,13 +190,13 @@ class AdaptiveClipping(FlatClipping):
         Andrew et al. (2021), arXiv:1905.03871, Algorithm 1 and Theorem 1.
     """
 
-    quantile: Real[ArrayLike, ""] = parameter(
+    quantile: Real[ArrayLike, ""] = _checks.field(
         "quantile", _checks.open_share, default=0.5, kw_only=True
     )
-    count_noise: Real[ArrayLike, ""] = parameter(
+    count_noise: Real[ArrayLike, ""] = _checks.field(
         "count_noise", _checks.finite_positive, kw_only=True
     )
-    learning_rate: Real[ArrayLike, ""] = parameter(
+    learning_rate: Real[ArrayLike, ""] = _checks.field(
         "learning_rate", _checks.finite_positive, default=0.2, kw_only=True
     )
 

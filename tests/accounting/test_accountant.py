@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import pathlib
 from typing import Any
@@ -310,6 +311,64 @@ def test_repeated_renyi_steps_add():
     assert [count for _, count in many.as_steps()] == [3 * 2.0**31, 2.0**31]
     with pytest.raises(ValueError, match=r"num_steps must be .* got -1"):
         once.repeat(-1)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        fdp.Laplace,
+        lambda x: fdp.ApproxDP(epsilon=1 / x, delta=1e-7),
+        lambda x: fdp.compose(
+            fdp.Accountant().step(_step(x, 0.1)).step(_step(2 * x, 0.1)),
+            fdp.ExponentialMechanism(1 / x),
+        ),
+    ],
+    ids=["Laplace", "ApproxDP", "account"],
+)
+def test_two_settings_of_any_kind_are_composed(step):
+    """Also of kinds whose steps stand in one table, without a density to decay."""
+    parts = step(4.0), step(2.0), step(4.0)
+    accountant = fdp.Accountant(relation=parts[0].relation)
+    for part in parts:
+        accountant = accountant.step(part)
+    found, known = accountant.bounds(delta=1e-5), fdp.compose(*parts).bounds(delta=1e-5)
+    assert found.lower <= known.upper
+    assert found.upper == pytest.approx(float(known.upper), rel=2e-5)
+
+
+def test_responses_of_two_settings_by_enumeration():
+    """Four outcomes, whose probabilities are products."""
+    parts = [0.3, 0.7]
+    accountant = fdp.Accountant(relation=REPLACE_ONE)
+    for epsilon in parts:
+        accountant = accountant.step(fdp.RandomizedResponse(epsilon))
+    truth = 0.0
+    for signs in itertools.product((1, -1), repeat=2):
+        p = math.prod(
+            1 / (1 + math.exp(s * e)) for s, e in zip(signs, parts, strict=True)
+        )
+        q = math.prod(
+            1 / (1 + math.exp(-s * e)) for s, e in zip(signs, parts, strict=True)
+        )
+        truth += max(q - math.exp(0.5) * p, 0.0)
+    found = accountant.bounds(epsilon=0.5)
+    assert found.lower - 1e-7 <= truth <= found.upper + 1e-12
+    assert found.upper == pytest.approx(truth, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "target", [TARGET, fdp.targets.ErrorRates(alpha=0.1, beta=0.5)]
+)
+def test_renyi_steps_that_remain_beside_others(target):
+    """As many as a query says, of either kind beside the other."""
+    noise, zcdp = fdp.Gaussian(6.0), fdp.ZCDP(0.01)
+    accountant = fdp.Accountant().step(noise, 2).step(fdp.Laplace(20.0)).step(zcdp)
+    meets = lambda account: bool(target.is_met(account))
+    for step in (noise, zcdp):
+        left = accountant.remaining(target, step)
+        assert meets(accountant.step(step, left))
+        assert not meets(accountant.step(step, left + 1))
+    assert fdp.Accountant().step(noise).remaining(target, fdp.ZCDP(0.0)) == np.inf
 
 
 def test_curves_are_steps():

@@ -987,3 +987,23 @@ def test_rates_of_one_step_are_tight_however_rarely_records_take_part(
                 mp.mpf(float(found.upper)),
             )
             assert lower <= truth <= upper
+
+
+@pytest.mark.parametrize("noise", [1e140, 1e155, 1e200, 1e300])
+def test_noise_whose_square_overflows(noise):
+    """delta(0) of G_mu is mu / sqrt(2 pi), about: small, but not nothing."""
+    gaussian = fdp.Gaussian(noise)
+    several = fdp.compose(gaussian, fdp.Gaussian(noise))
+    steps = fdp.Schedule(fdp.Gaussian, np.full(3, noise))
+    account = fdp.Accountant().step(gaussian, 4).step(fdp.Gaussian(2 * noise), 4)
+    with jax.enable_x64(True):
+        for guarantee, square in (
+            (gaussian, 1),
+            (several, 2),
+            (steps, 3),
+            (account, 5),
+        ):
+            truth = square**0.5 / noise / (2 * np.pi) ** 0.5
+            found = guarantee.bounds(epsilon=0.0)
+            assert found.lower <= truth <= found.upper
+            assert found.upper == pytest.approx(truth, rel=1e-9)

@@ -122,3 +122,15 @@ def test_rows_are_put_in_order_of_their_effort():
     np.testing.assert_array_equal(found.counts, np.sort(noise))
     (sorted_noise, _) = jax.tree.leaves(found.steps)
     np.testing.assert_array_equal(sorted_noise, np.sort(noise))
+
+
+@pytest.mark.parametrize("count", [2, 70])
+def test_schedules_of_bounded_losses(count):
+    """As many equal steps are a power, which the grid knows."""
+    laplace = fdp.Schedule(fdp.Laplace, np.full(count, 8.0))
+    power = fdp.Laplace(8.0).repeat(count)
+    for query in ({"delta": 1e-6}, {"epsilon": 0.2}):
+        found, known = laplace.bounds(**query), power.bounds(**query)
+        assert found.lower <= known.upper
+        assert found.upper >= known.lower
+        assert found.upper == pytest.approx(float(known.upper), rel=5e-4)

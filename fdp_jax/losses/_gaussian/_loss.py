@@ -45,6 +45,19 @@ def normal_cells(
     return Cells(log_mass, loss_of(ratio), jnp.maximum(error, other_error))
 
 
+def total_mu(noise: Float[Array, " n"], counts: Float[Array, " n"]) -> Array:
+    """Mu of Gaussian noise of several scales, each added so often.
+
+    In the unit of the least one: the square of a large one overflows.
+    """
+    unit = stop_gradient(jnp.min(noise))
+    unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
+    total = jnp.sum(counts * jnp.square(unit / noise))
+    # sqrt has no derivative at zero; nothing is composed there.
+    none = total == 0
+    return jnp.where(none, 0.0, jnp.sqrt(jnp.where(none, 1.0, total))) / unit
+
+
 class GaussianLoss(ClosedTransformLoss):
     """P = N(0, s^2), Q = N(1, s^2): Lambda(w) = w (w - 1) / (2 s^2), exactly."""
 
@@ -99,12 +112,8 @@ class GaussianLoss(ClosedTransformLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        total = jnp.zeros_like(counts[0])
-        for term, count in zip(terms, counts, strict=True):
-            total = total + count * term.precision()
-        # sqrt has no derivative at zero; nothing is composed there.
-        none = total == 0
-        return GaussianForm(jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total))))
+        noise = jnp.stack([term.noise_multiplier for term in terms])
+        return GaussianForm(total_mu(noise, jnp.stack(counts)))
 
     def normalized_log_moment(self, order):
         return 0.5 * self.precision() + 0 * order
