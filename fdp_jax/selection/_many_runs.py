@@ -21,24 +21,25 @@ from ._laws import Poisson
 from ._weights import kept
 from ._winner import cells
 
-_NEAR = slice(48, 128)
 _LOGS = np.concatenate(
     [
         np.linspace(-80.0, -32.0, 20, endpoint=False),
         np.linspace(-32.0, -10.0, 28, endpoint=False),
-        -np.geomspace(10.0, 0.3, 80),
+        -np.geomspace(10.0, 0.3, 104),
         -np.geomspace(0.25, 0.01, 8),
     ]
 )
-"""Logarithms of delta at points of a profile; the near ones are for r as well."""
+"""Logarithms of delta at points of a profile."""
 _WIDE = 600.0
 """Thresholds beyond which a profile is not followed."""
 _FALLS = np.concatenate(
     [np.linspace(0.0, 36.0, 181), np.linspace(37.0, 72.0, 36), [150.0, 700.0, 1e4]]
 )
 """Minus the logarithms of the weights at the ends of cells."""
-_LEAST = 1e-4
-"""Least r."""
+_PARTS = (np.arange(1, 49) / 48) ** 1.5
+"""Values of r, as parts of the largest one."""
+_LEAST = 1e-2
+"""Least one of the largest."""
 _ROOM = 1e-9
 _HALVINGS = 40
 
@@ -112,10 +113,12 @@ def _residual(epsilon: Array, args: tuple[Any, Array], aux: tuple[()]) -> Array:
 
 def _log_delta(epsilon: Array, args: tuple[Poisson, Points, Points]) -> Array:
     law, points, reverse = args
-    threshold, log_delta = (x[_NEAR] for x in reverse)
-    r = jnp.maximum(threshold, _LEAST)
+    # Where e^r - 1 is no less than h nothing is gained by a larger one.
+    gain = jnp.log1p(law.mean() * jnp.exp(reverse.log_delta))
+    most = jnp.min(jnp.maximum(reverse.threshold, gain))
+    r = jnp.maximum(most, _LEAST) * _PARTS
     each = lambda r, share: cells(law, _FALLS, r, law.mean() * share)
-    masses, log_t = jax.vmap(each)(r, jnp.exp(log_delta))
+    masses, log_t = jax.vmap(each)(r, _chords(reverse, r))
     moved = epsilon[..., None, None] + log_t
     moved = moved - _ROOM * (1 + jnp.abs(epsilon[..., None, None]))
     total = law.mean() * jnp.sum(masses * _chords(points, moved), axis=-1)

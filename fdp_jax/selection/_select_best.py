@@ -367,9 +367,7 @@ def _shifted(s: Weight, x: Bounds) -> Interval:
 
 
 @in_float64
-def _epsilons(
-    law: AbstractRepetitions, delta: Any, each: list[Interval]
-) -> Bounds:
+def _epsilons(law: AbstractRepetitions, delta: Any, each: list[Interval]) -> Bounds:
     found = _worst(each)
     upper, estimate = found.upper, found.estimate
     # An empty selection counts below zero.
