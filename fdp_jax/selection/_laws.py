@@ -168,7 +168,7 @@ class NegativeBinomial(AbstractRepetitions):
         """
         # The profile falls by at most e^r - 1, so that the root is one of this range.
         args = jnp.maximum(log_delta, _LEAST), self._log_scale()
-        high = sum(args)
+        high = args[0] + args[1]
         low = high - jnp.logaddexp(0.0, self._log_scale())
         fixed = stop_gradient(args)
         gap = lambda u: _gap(u, fixed, ())

@@ -100,7 +100,7 @@ class SelectBest(Declared, AbstractGuarantee):
         >>> law = fdp.selection.Geometric(success_prob=0.1)
         >>> tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
         >>> print(f"{tuned.epsilon(delta=1e-6):.5f}")
-        1.57731
+        1.57541
 
     References:
         Liu and Talwar (2019); Papernot and Steinke (2022); Koskela, Redberg, Wang
