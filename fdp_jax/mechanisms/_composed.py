@@ -210,7 +210,10 @@ def compose(*mechanisms: Any) -> Any:
     _checks.require(mechanisms, "compose needs at least one mechanism", "none")
     if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
         return _compose_renyi(mechanisms)
-    mechanisms = tuple(getattr(m, "as_mechanism", lambda m=m: m)() for m in mechanisms)
+    # The class is asked, as an object without it would look for a similar name.
+    mechanisms = tuple(
+        m.as_mechanism() if hasattr(type(m), "as_mechanism") else m for m in mechanisms
+    )
     _require_alike(mechanisms, "compose")
     return Composition(tuple(mechanisms), tuple(np.float64(1) for _ in mechanisms))
 

@@ -4,10 +4,12 @@ import abc
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jax.scipy.special import erfinv
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._implicit import implicit_root
 from .._internal._record import Record
 from .._internal._roots import bisect
 from ..losses import GaussianForm
@@ -158,19 +160,25 @@ class NegativeBinomial(AbstractRepetitions):
     def _power(self):
         return 1 + as_float(self.shape)
 
-    def _start(self, log_delta):
-        """The root if the run is Gaussian noise of this total variation."""
+    def _guess(self, log_delta: Array) -> tuple[Array, Array, Array]:
+        """The root if the run is Gaussian noise of this total variation, in its range.
+
+        Args:
+            log_delta: The logarithm of the total variation.
+        """
         # The profile falls by at most e^r - 1, so that the root is one of this range.
-        high = jnp.maximum(log_delta, _LEAST) + self._log_scale()
+        args = jnp.maximum(log_delta, _LEAST), self._log_scale()
+        high = args[0] + args[1]
         low = high - jnp.logaddexp(0.0, self._log_scale())
-        share = jnp.clip(jnp.exp(log_delta), jnp.exp(_LEAST), 1 - 1e-12)
-        form = GaussianForm(jnp.sqrt(8.0) * erfinv(share))
+        fixed = stop_gradient(args)
+        gap = lambda u: _gap(u, fixed, ())
+        u = bisect(gap, *stop_gradient((high, low)), _HALVINGS)[0]
+        return implicit_root(_gap, u, args, ()), low, high
 
-        def gap(u: Array) -> Array:
-            return form.log_delta(jnp.logaddexp(0.0, u)) + self._log_scale() - u
-
-        u = bisect(gap, high, low, _HALVINGS)[0]
-        slope = (gap(u + _STEP) - gap(u - _STEP)) / (2 * _STEP)
+    def _start(self, log_delta):
+        u, low, high = self._guess(log_delta)
+        args = jnp.maximum(log_delta, _LEAST), self._log_scale()
+        slope = (_gap(u + _STEP, args, ()) - _gap(u - _STEP, args, ())) / (2 * _STEP)
         slope = jnp.where(slope < -1, slope, -1.0)
         none, left = jnp.full_like(u, jnp.nan), (0 * u, jnp.exp(high))
         settled = log_delta <= _LEAST
@@ -196,6 +204,14 @@ class NegativeBinomial(AbstractRepetitions):
         settled = search.settled | (jnp.abs(value) <= _SETTLED)
         old = u, value
         return Secant(nearer, low, high, slope, old, left, search.best, settled)
+
+
+def _gap(u: Array, args: tuple[Array, Array], aux: tuple[()]) -> Array:
+    """The search's y(u) for Gaussian noise of a total variation."""
+    log_delta, log_scale = args
+    share = jnp.minimum(jnp.exp(log_delta), 1 - 1e-12)
+    form = GaussianForm(jnp.sqrt(8.0) * erfinv(share))
+    return form.log_delta(jnp.logaddexp(0.0, u)) + log_scale - u
 
 
 class Geometric(NegativeBinomial):

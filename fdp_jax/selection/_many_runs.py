@@ -21,20 +21,25 @@ from ._laws import Poisson
 from ._weights import kept
 from ._winner import cells
 
-_FEW = np.append(np.linspace(-80.0, -2.0, 12), [-0.7, -0.1, -1e-3])
-"""Logarithms of delta at the thresholds that points lie between."""
-_SHARES = np.concatenate(
-    [np.linspace(0, 7, 16), np.linspace(7.2, 10.2, 36), np.linspace(10.25, 14, 76)]
+_LOGS = np.concatenate(
+    [
+        np.linspace(-80.0, -32.0, 20, endpoint=False),
+        np.linspace(-32.0, -10.0, 28, endpoint=False),
+        -np.geomspace(10.0, 0.3, 104),
+        -np.geomspace(0.25, 0.01, 8),
+    ]
 )
-"""Of the points, counted in these."""
+"""Logarithms of delta at points of a profile."""
 _WIDE = 600.0
 """Thresholds beyond which a profile is not followed."""
 _FALLS = np.concatenate(
-    [np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72), [150.0, 700.0, 1e4]]
+    [np.linspace(0.0, 36.0, 181), np.linspace(37.0, 72.0, 36), [150.0, 700.0, 1e4]]
 )
 """Minus the logarithms of the weights at the ends of cells."""
-_LEAST = 1e-4
-"""Least r."""
+_PARTS = (np.arange(1, 49) / 48) ** 1.5
+"""Values of r, as parts of the largest one."""
+_LEAST = 1e-2
+"""Least one of the largest."""
 _ROOM = 1e-9
 _HALVINGS = 40
 
@@ -50,21 +55,18 @@ class Points(NamedTuple):
 @kept
 def points_of(run: AbstractGuarantee) -> Points:
     """Points of the profile of one direction of a run."""
-    thresholds = _between(run._solve(np.exp(_FEW)))
-    return _points(thresholds, run._profile(thresholds).log_delta)
+    return _points(run._solve(np.exp(_LOGS)))
 
 
 @in_float64(cast_out=False)
-def _between(found: Bounds) -> Array:
-    places = jnp.clip(with_gradient(found.upper, found.estimate), -_WIDE, _WIDE)
-    thresholds = jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
+def _points(found: Bounds) -> Points:
+    threshold = with_gradient(found.upper, found.estimate)
     # They fall, also where loose answers or rounding do not.
-    return jax.lax.cummax(thresholds, reverse=True)
-
-
-@in_float64(cast_out=False)
-def _points(thresholds: Array, log_delta: Interval) -> Points:
-    return Points(thresholds, with_gradient(log_delta.upper, log_delta.estimate))
+    threshold = jax.lax.cummax(threshold, reverse=True)
+    # Of those that are met beyond, only what is met below is known there.
+    met = threshold <= _WIDE
+    log_delta = jnp.where(met, _LOGS, jnp.min(jnp.where(met, _LOGS, 0.0)))
+    return Points(jnp.clip(threshold, -_WIDE, _WIDE), log_delta)
 
 
 @in_float64(cast_out=False)
@@ -111,11 +113,12 @@ def _residual(epsilon: Array, args: tuple[Any, Array], aux: tuple[()]) -> Array:
 
 def _log_delta(epsilon: Array, args: tuple[Poisson, Points, Points]) -> Array:
     law, points, reverse = args
-    threshold, log_delta = (x[::2] for x in reverse)
-    r = jnp.clip(threshold, _LEAST, 0.1 * _WIDE)
-    share = jnp.where(threshold <= r, jnp.exp(log_delta), 1.0)  # delta at r
+    # Where e^r - 1 is no less than h nothing is gained by a larger one.
+    gain = jnp.log1p(law.mean() * jnp.exp(reverse.log_delta))
+    most = jnp.min(jnp.maximum(reverse.threshold, gain))
+    r = jnp.maximum(most, _LEAST) * _PARTS
     each = lambda r, share: cells(law, _FALLS, r, law.mean() * share)
-    masses, log_t = jax.vmap(each)(r, share)
+    masses, log_t = jax.vmap(each)(r, _chords(reverse, r))
     moved = epsilon[..., None, None] + log_t
     moved = moved - _ROOM * (1 + jnp.abs(epsilon[..., None, None]))
     total = law.mean() * jnp.sum(masses * _chords(points, moved), axis=-1)

@@ -1,8 +1,7 @@
 """The best of a random number of private runs."""
 
 import dataclasses
-import functools
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -51,6 +50,8 @@ _TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
 _METHOD = "selection"
+_OPEN = 1e-4
+"""Least gap below an upper end at which another bound is looked at."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -99,7 +100,7 @@ class SelectBest(Declared, AbstractGuarantee):
         >>> law = fdp.selection.Geometric(success_prob=0.1)
         >>> tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
         >>> print(f"{tuned.epsilon(delta=1e-6):.5f}")
-        1.57731
+        1.57541
 
     References:
         Liu and Talwar (2019); Papernot and Steinke (2022); Koskela, Redberg, Wang
@@ -188,21 +189,28 @@ class SelectBest(Declared, AbstractGuarantee):
         way = lambda x: getattr(self.run, x, self.run)
         return way(name), weight_of(self.repetitions, way(_OPPOSITE[name]))
 
-    def _ways(self, name: str) -> list[tuple[AbstractGuarantee, Weight]]:
-        """The run and its weight, and the run with a winner's pair where that helps."""
-        law, (run, weight) = self.repetitions, self._way(name)
-        found = [(run, weight)]
-        if isinstance(law, Poisson) or not isinstance(self.run, AbstractMechanism):
-            return found
-        pair = winner_pair(law, weight, getattr(self.run, _OPPOSITE[name]))
-        ends = pair if name == "remove" else pair[::-1]
-        relation = self.run.relation
-        whole = compose(self.run, FromProbabilities(*ends, relation=relation))
+    def _least(
+        self, name: str, ask: Callable[[AbstractGuarantee, Weight], Interval]
+    ) -> Interval:
+        """An answer of the run with a winner's pair, or of the run and its weight.
+
+        The former is less, mostly, but for what it leaves open after a few steps.
+        """
+        law, run = self.repetitions, self.run
+        if isinstance(law, Poisson) or not isinstance(run, AbstractMechanism):
+            return ask(*self._way(name))
         # Else it would be put on a grid, which takes long.
-        if loss_like(whole.simplified()).decays:
-            whole = getattr(whole, name).using("spectral")
-            found.append((whole, Weight(_NONE, _NONE)))
-        return found
+        if not loss_like(run.simplified()).decays:
+            return ask(*self._way(name))
+        pair = winner_pair(law, run.remove, getattr(run, _OPPOSITE[name]))
+        ends = pair if name == "remove" else pair[::-1]
+        whole = compose(run, FromProbabilities(*ends, relation=run.relation))
+        found = ask(getattr(whole, name).using("spectral"), Weight(_NONE, _NONE))
+        if evaluates_at_once() and not holds_anywhere(_is_open(found)):
+            return found
+        # No minima: an end has the derivative of its own estimate.
+        other = ask(*self._way(name))
+        return select(other.upper < found.upper, other, found)
 
     def _many(self, name: str) -> tuple[Points, Points]:
         """Points of the run in a direction and in the exchanged one."""
@@ -223,14 +231,12 @@ class SelectBest(Declared, AbstractGuarantee):
 
     def _one_way(self, name: str, distance: Array) -> Interval:
         """Bounds of log delta at thresholds of at least 0."""
-        found = _least(
-            [
-                _raised(self.repetitions, run._profile(_moved(distance, weight)))
-                for run, weight in self._ways(name)
-            ]
+        law = self.repetitions
+        found = self._least(
+            name, lambda run, s: _raised(law, run._profile(_moved(distance, s)))
         )
-        if isinstance(self.repetitions, Poisson):
-            found = lowered(found, distance, self.repetitions, self._many(name))
+        if isinstance(law, Poisson):
+            found = lowered(found, distance, law, self._many(name))
         if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
         return _under_tangents(found, distance, self._points(name))
@@ -246,11 +252,8 @@ class SelectBest(Declared, AbstractGuarantee):
     def _solved(self, delta: Any, names: tuple[str, ...]) -> Bounds:
         law = self.repetitions
         share = _share(law, delta)
-        each = [
-            [(weight, run._solve(share)) for run, weight in self._ways(name)]
-            for name in names
-        ]
-        found = _epsilons(law, delta, each)
+        ask = lambda run, s: _shifted(s, run._solve(share))
+        found = _epsilons(law, delta, [self._least(name, ask) for name in names])
         if not isinstance(law, Poisson):
             return found
         return lowered_epsilon(found, delta, law, list(map(self._many, names)))
@@ -341,16 +344,11 @@ def _profile_of(
 
 
 @in_float64(cast_out=False)
-def _least(found: list[Interval]) -> Interval:
-    return functools.reduce(_lesser, found)
+def _is_open(found: Interval) -> Array:
+    return ~(found.upper - found.estimate <= _OPEN)
 
 
-def _lesser(x: Interval, y: Interval) -> Interval:
-    # No minima: an end has the derivative of its own estimate.
-    return select(y.upper < x.upper, y, x)
-
-
-def _worst(found: Iterable[Interval]) -> Interval:
+def _worst(found: list[Interval]) -> Interval:
     each = jax.tree.map(lambda *x: jnp.stack(x), *found)
     return each.map(lambda x: jnp.max(x, axis=0))
 
@@ -361,17 +359,16 @@ def _share(law: AbstractRepetitions, delta: Any) -> Array:
     return jnp.where(share >= _TINY, jnp.minimum(share, 1.0), 0.0)
 
 
+@in_float64(cast_out=False)
+def _shifted(s: Weight, x: Bounds) -> Interval:
+    room = _UNIT * jnp.where(jnp.isfinite(x.upper), jnp.abs(x.upper), 0.0)
+    upper = x.upper + room + s.most * (1 + _UNIT)
+    return Interval(x.lower, x.estimate + s.estimate, upper)
+
+
 @in_float64
-def _epsilons(
-    law: AbstractRepetitions, delta: Any, each: list[list[tuple[Any, Bounds]]]
-) -> Bounds:
-    room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
-
-    def moved(s: Any, x: Bounds) -> Interval:
-        upper = x.upper + room(x.upper) + s.most * (1 + _UNIT)
-        return Interval(x.lower, x.estimate + s.estimate, upper)
-
-    found = _worst(_least([moved(*way) for way in ways]) for ways in each)
+def _epsilons(law: AbstractRepetitions, delta: Any, each: list[Interval]) -> Bounds:
+    found = _worst(each)
     upper, estimate = found.upper, found.estimate
     # An empty selection counts below zero.
     floor = jnp.where(jnp.isfinite(law.log_idle()), 0.0, -jnp.inf)

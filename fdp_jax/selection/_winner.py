@@ -28,10 +28,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._internal._concrete import evaluates_at_once, holds_anywhere
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, ProfilePoint, with_gradient
+from ..mechanisms import as_float
 from ._laws import AbstractRepetitions, NegativeBinomial
-from ._weights import Weight, kept
+from ._weights import kept
 
 _CELLS = 48
 _FALLS = np.concatenate(
@@ -76,18 +78,40 @@ def cells(
 
 @kept
 def winner_pair(
-    law: NegativeBinomial, weight: Weight, reverse: AbstractGuarantee
+    law: NegativeBinomial, way: AbstractGuarantee, reverse: AbstractGuarantee
 ) -> tuple[Array, Array]:
-    """Probabilities of the pair with the smaller and with the larger densities."""
-    r = _threshold(law, weight)
-    return _pair(law, r, reverse._profile(r))
+    """Probabilities of the pair with the smaller and with the larger densities.
+
+    Args:
+        law: Of the number of runs.
+        way: A direction of the run.
+        reverse: The exchanged one of that of the winner.
+    """
+    first = _guess(law, way)
+    point = reverse._profile(first)
+    r = _reached(law, first, point)
+    if not evaluates_at_once() or holds_anywhere(r != first):
+        point = reverse._profile(r)
+    return _pair(law, r, point)
+
+
+@kept
+def _guess(law: NegativeBinomial, way: AbstractGuarantee) -> Array:
+    """The best r if the run is Gaussian noise of its total variation, either way."""
+    return _guessed(law, way._profile(np.float64(0)))
 
 
 @in_float64(cast_out=False)
-def _threshold(law: NegativeBinomial, weight: Weight) -> Array:
-    """Near the best r: a little more than where the loss is constant."""
-    power = law._power()
-    return weight.estimate / power * (1.12 + 0.5 * power / (30 + power))
+def _guessed(law: NegativeBinomial, point: ProfilePoint) -> Array:
+    root = jnp.logaddexp(0.0, law._guess(point.log_delta.estimate)[0])
+    # A little more than where t is constant, as much as is best for most numbers.
+    return root * (1 + 0.5 * jnp.cbrt(as_float(law.success_prob)))
+
+
+@in_float64(cast_out=False)
+def _reached(law: NegativeBinomial, r: Array, point: ProfilePoint) -> Array:
+    """From below the r of a constant t up to at least that one."""
+    return jnp.maximum(r, law._own(point.log_delta.estimate))
 
 
 @in_float64(cast_out=False)
