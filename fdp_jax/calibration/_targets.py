@@ -198,7 +198,7 @@ class ApproxDP(_AbstractProfileTarget):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
         inside = (self.delta > least) & (self.delta < 1)
         return inside & (self.epsilon < jnp.inf), (
-            "epsilon must be finite, and delta must lie in (max(0, 1 - e^epsilon), 1)"
+            "delta must lie in (max(0, 1 - e^epsilon), 1), and epsilon must be finite"
         )
 
     def describe(self) -> str:

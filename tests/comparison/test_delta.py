@@ -1,13 +1,14 @@
 """The Delta-divergence: reference values, axioms, certificates, derivatives."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from mpmath import mp
 from programs import jitted
 from reference import comparison_checks
 from scipy.stats import norm
@@ -15,6 +16,7 @@ from scipy.stats import norm
 import fdp_jax as fdp
 from fdp_jax.comparison import symmetrized_divergence
 
+mp: Any = mpmath.mp.clone()
 CHECKS = comparison_checks()
 GAUSS, LAPLACE, PURE = fdp.Gaussian(1.0), fdp.Laplace(1.0), fdp.PureDP(1.0)
 few = settings(max_examples=12, deadline=None)
