@@ -133,20 +133,6 @@ TOLERABLE = _entered(
     "Cancellation, in the logarithm of the sum's terms, that is not worth avoiding; "
     "the certificate counts the rounding of the terms.",
 )
-NODE_WEIGHT = _entered(
-    "NODE_WEIGHT",
-    512.0,
-    Kind.BUDGETED,
-    "Units in the last place of the weights of quadrature nodes: more than the size of "
-    "their logarithms.",
-)
-SPREADING_KERNEL = _entered(
-    "SPREADING_KERNEL",
-    24.0,
-    Kind.MEASURED,
-    "Units in the last place of a weight: two kernels of the nonuniform transform, "
-    "about 1 each, and one over its transform, about 9.",
-)
 
 # -------------------------------------------------------- splitting by the largest step
 
@@ -175,12 +161,6 @@ ENVELOPE = _entered(
     Kind.BUDGETED,
     "Error of the trapezoid rule for the logarithm of a band's envelope, which sums a "
     "smooth positive function.",
-)
-STEP_ENVELOPE = _entered(
-    "STEP_ENVELOPE",
-    1e-6,
-    Kind.BUDGETED,
-    "Relative error of the trapezoid rule for the logarithm of one step's envelope.",
 )
 LINE_SUM = _entered(
     "LINE_SUM",

@@ -57,8 +57,6 @@ class Contour(eqx.Module):
     plans: tuple[PyTree, ...]
     path: "Path"
     """Where the continuous angles of characteristic functions begin each block."""
-    transformed: Bool[Array, ""]
-    """Whether all frequencies are to be evaluated at once, by Fourier transforms."""
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
     """log E[payoff(Y - eps)] <= chernoff_logs - chernoff_shifts eps, for every eps."""
@@ -186,10 +184,6 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
     blocks = jnp.where(rough, 1, jnp.clip(blocks, 1, most_blocks(loss)))
     blocks = blocks.astype(jnp.int32)
-    transformed = jnp.zeros((), bool)
-    if loss.has_transform:
-        for term, plan in zip(terms, plans, strict=True):
-            transformed = transformed | term.pays_to_transform(plan, blocks)
     return stop_gradient(
         Contour(
             sign=start.sign,
@@ -203,7 +197,6 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
             rough_log_sum=saddle.log_value - lead,
             plans=plans,
             path=_path_unknown(loss),
-            transformed=transformed,
             chernoff_shifts=shifts,
             chernoff_logs=logs,
         )

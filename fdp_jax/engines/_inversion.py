@@ -12,14 +12,13 @@ the certificate are the truncated frequencies, the quadrature inside K, and roun
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient, while_loop
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._arithmetic import ULP
 from .._internal._blocked_sum import blocked_sum
@@ -79,73 +78,21 @@ def evaluate(
 ) -> Evaluation:
     """Sums the trapezoid rule and bounds its error."""
     args = loss, epsilons
-    if not loss.has_transform:
-        found = blocked_sum(_frequency_block, contour.blocks, args, contour)
-    else:
-        # One of the two has nothing to do.
-        few = jnp.where(contour.transformed, 0, contour.blocks)
-        found = blocked_sum(_frequency_block, few, args, contour)
-        all_at_once = contour.transformed.astype(contour.blocks.dtype)
-        more = blocked_sum(_whole_sum, all_at_once, args, contour)
-        found = jax.tree.map(jnp.add, found, more)
+    found = blocked_sum(_frequency_block, contour.blocks, args, contour)
     return _evaluation(contour, epsilons, _log_lead(loss, contour), found)
 
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
     loss = stop_gradient(loss)
-    if loss.has_transform:
-        table, path = lax.cond(contour.transformed, _at_once, _in_turn, loss, contour)
-    else:
-        table, path = _in_turn(loss, contour)
-    return Table(table, path, _log_lead(loss, contour))
-
-
-def _together(loss: ComposedLoss) -> int:
-    """The number of frequencies of a table that are evaluated together."""
-    return max(term.together for term in loss.analytic_terms)
-
-
-def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
-    """The characteristic function, some frequencies after others; no derivative."""
-    length = _together(loss)
-    return _in_blocks(
-        loss, contour, length, lambda first: _parts(first, loss, contour, length)
-    )
-
-
-def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
-    """The characteristic function by a transform for all frequencies."""
-    return _from_transform(loss, contour, _transformed(loss, contour))
-
-
-def _from_transform(
-    loss: ComposedLoss, contour: Contour, made: list[PyTree]
-) -> tuple[_Characteristic, Path]:
-    """The table from what transforms tell of the terms."""
-    length = _together(loss)
-    assert most_blocks(loss) * FREQUENCY_BLOCK % length == 0
-
-    def parts(first: Array) -> list[CharacteristicBlock]:
-        cut = lambda x: lax.dynamic_slice_in_dim(x, first, length)
-        return _parts_transformed(first, loss, contour, length, jax.tree.map(cut, made))
-
-    return _in_blocks(loss, contour, length, parts)
-
-
-def _in_blocks(
-    loss: ComposedLoss,
-    contour: Contour,
-    length: int,
-    parts: Callable[[Array], list[CharacteristicBlock]],
-) -> tuple[_Characteristic, Path]:
-    """A table of as many frequencies as are needed, from those of the terms."""
+    length = max(term.together for term in loss.analytic_terms)
 
     def fill(state: tuple) -> tuple:
         first, table, path = state
         following = first // FREQUENCY_BLOCK + 1
         before = _path_at(path, following - 1)
-        part, ends = _composed(loss, contour, parts(first), before)
+        parts = _parts(first, loss, contour, length)
+        part, ends = _composed(loss, contour, parts, before)
         return (
             first + length,
             jax.tree.map(
@@ -174,16 +121,8 @@ def _in_blocks(
     longer = lambda x: jnp.concatenate([x, jnp.zeros_like(x[..., :room])], axis=-1)
     start = jnp.zeros_like(last), table, jax.tree.map(longer, contour.path)
     _, table, path = while_loop(lambda state: state[0] < last, fill, start)
-    return table, jax.tree.map(lambda x: x[..., :-room], path)
-
-
-def _transformed(loss: ComposedLoss, contour: Contour) -> list[PyTree]:
-    """The transforms of each term at all frequencies; differentiable."""
-    count = most_blocks(loss) * FREQUENCY_BLOCK
-    return [
-        term.transformed(plan, contour.step, count)
-        for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
-    ]
+    path = jax.tree.map(lambda x: x[..., :-room], path)
+    return Table(table, path, _log_lead(loss, contour))
 
 
 def _parts(
@@ -194,18 +133,6 @@ def _parts(
     return [
         term.log_characteristic(plan, start, contour.step, length)
         for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
-    ]
-
-
-def _parts_transformed(
-    first: Array, loss: ComposedLoss, contour: Contour, length: int, made: list[PyTree]
-) -> list[CharacteristicBlock]:
-    """The terms' characteristic functions from what transforms tell there."""
-    start = first.astype(contour.step.dtype) * contour.step
-    terms = zip(loss.analytic_terms, contour.plans, made, strict=True)
-    return [
-        term.log_of_transformed(plan, start, contour.step, length, one)
-        for term, plan, one in terms
     ]
 
 
@@ -294,19 +221,6 @@ def _frequency_block(
     first = index * FREQUENCY_BLOCK
     parts = _parts(first, loss, contour, FREQUENCY_BLOCK)
     part, _ = _composed(loss, contour, parts, _path_at(contour.path, index))
-    return _sums(index, contour, epsilons, part)
-
-
-def _whole_sum(
-    index: Array, args: tuple[ComposedLoss, Array], contour: Contour
-) -> tuple:
-    loss, epsilons = args
-    # Nothing else depends on the index: XLA would do it all before a loop of no steps.
-    index, contour = lax.optimization_barrier((index, contour))
-    made = _transformed(loss, contour)
-    count = most_blocks(loss) * FREQUENCY_BLOCK
-    parts = _parts_transformed(jnp.zeros_like(index), loss, contour, count, made)
-    part, _ = _composed(loss, contour, parts, _path_at(contour.path, 0))
     return _sums(index, contour, epsilons, part)
 
 

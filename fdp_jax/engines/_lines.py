@@ -142,7 +142,8 @@ def _term_line(
         2 * strip + UNIT * (2 * nodes + rounded + 4 * jnp.abs(peak)),
     )
     lost = -jnp.expm1(kept)
-    moduli, angles, error = envelope(frame, shift, step, shares, lost, total)
+    height = 0.9 * np.sqrt(90) * lax.rsqrt(total)
+    moduli, angles, error = envelope(frame, shift, step, shares, lost, height)
     sizes = jnp.exp(moduli - (h * (_ENDS - 1.0))[:, None] * angles) @ p
     return TermLine(
         p,

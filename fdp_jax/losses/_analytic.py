@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ._base import AbstractLoss
 
@@ -44,8 +44,6 @@ class AnalyticLoss(AbstractLoss):
     """Whether many of its kind make one `ScheduleLoss`."""
     splits: ClassVar[bool] = False
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
-    has_transform: ClassVar[bool] = False
-    """Whether all frequencies are to be had by `transformed`."""
     together: ClassVar[int] = FREQUENCY_BLOCK
     """Frequencies of a table that are evaluated together, where more of them cost less
     each: the square of a multiple of 8."""
@@ -114,30 +112,6 @@ class AnalyticLoss(AbstractLoss):
 
         `k = 0, ..., count - 1`, with `count` a square.  The center is `center(plan)`.
         """
-
-    def pays_to_transform(
-        self, plan: PyTree, blocks: Int[Array, ""]
-    ) -> Bool[Array, ""]:
-        """Whether `transformed` is faster than so many blocks of frequencies."""
-        return jnp.zeros((), bool)
-
-    def transformed(self, plan: PyTree, step: Float[Array, ""], count: int) -> PyTree:
-        """All that a transform tells at `k step`, `k = 0, ..., count - 1`, at once.
-
-        Arrays of that length for `log_of_transformed`; none if there is no transform.
-        """
-        return ()
-
-    def log_of_transformed(
-        self,
-        plan: PyTree,
-        start: Float[Array, ""],
-        step: Float[Array, ""],
-        count: int,
-        made: PyTree,
-    ) -> CharacteristicBlock:
-        """`log_characteristic` from what `transformed` has made of its frequencies."""
-        return self.log_characteristic(plan, start, step, count)
 
     def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
         """Bound on the derivative of the characteristic function, centred, in tau.

@@ -87,11 +87,6 @@ class ComposedLoss(eqx.Module):
         return any(isinstance(term, ScheduleLoss) for term in self.terms)
 
     @property
-    def has_transform(self) -> bool:
-        """Whether all frequencies of all terms are to be had at once."""
-        return all(term.has_transform for term in self.analytic_terms)
-
-    @property
     def has_closed_form(self) -> bool:
         """Whether there is a closed form, from static facts alone."""
         first, kinds = self.terms[0], len(self.terms)

@@ -49,8 +49,8 @@ LOST = 1e-20
 of its largest value, and the integral is sqrt(2 pi / bend) of that at least."""
 LEAST = 1e-200
 """Weight below which a component is left out; what it weighs counts as lost."""
-_EARLY = 12 * 1.2 ** np.arange(20.0)
-_BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.35 ** np.arange(17.0))
+_EARLY = np.append(0.0, 1.5 * 1.25 ** np.arange(41.0))
+_BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.2 ** np.arange(38.0))
 """Where a window may end early, without a cap, and beyond one."""
 RATE = 2.0
 """One over the width in which a cap falls."""
@@ -97,13 +97,12 @@ class Frame(NamedTuple):
     """Of the centers of P; of those of either law, or a little more."""
     turn: Float[Array, ""]
     """|Im l| <= turn v on Im t = v."""
-    base_log: Float[Array, ""]
-    slope: Float[Array, ""]
-    """A and A' at 0."""
     early: Float[Array, " e"]
-    """Places where a window may end early."""
-    early_logs: Float[Array, " e"]
-    """B there."""
+    """Zero, and places where a window may end early."""
+    early_logs: Float[Array, "2 e"]
+    """A and B there."""
+    early_slopes: Float[Array, "2 e"]
+    """A' and B' there."""
     top: Float[Array, ""]
     """The place T of the cap."""
     curved: Float[Array, ""]
@@ -117,15 +116,18 @@ class Frame(NamedTuple):
         E[1 - k] = Phi((d - T) / w) of a component, w^2 = 1 + 1 / RATE^2, and Phi(-x) <=
         e^(-x^2 / 2) / 2.  A logarithm of -inf is for no cap.
         """
-        d, k = self.gaps[1] + self.base[1], self.gaps.shape[1]
-        logs = self.log_weights[1] + self.gone[1] + (np.log(k) - log_cut)
+        d, k = self.gaps + self.base[:, None], self.gaps.shape[1]
+        weights = self.log_weights + self.gone
+        logs = weights[1] + (np.log(k) - log_cut)
         reach = np.sqrt(1 + RATE**-2) * jnp.sqrt(2 * jnp.maximum(logs, 0.0))
-        top = jnp.max(where(logs > 0, d + reach, -jnp.inf))
+        top = jnp.max(where(logs > 0, d[1] + reach, -jnp.inf))
         some = (top < _UNCAPPED) & (top > 0)
-        early = where(some, top + _BEYOND_CAP, self.early)
+        early = where(some, jnp.append(0.0, top + _BEYOND_CAP), self.early)
+        logs, slopes = _laws_at(d, weights, early)
         return self._replace(
             early=early,
-            early_logs=_law_at(d, self.log_weights[1] + self.gone[1], early)[0],
+            early_logs=logs,
+            early_slopes=slopes,
             top=where(some, top, _UNCAPPED),
             curved=where(some, RATE**2, 0.0),
             cut=where(some, jnp.exp(log_cut), 0.0),
@@ -186,8 +188,7 @@ class NormalMixtures(eqx.Module):
         base = jnp.sum(chosen * self.centers, axis=1)
         gaps = self.centers - base[:, None]
         bends = 0.5 * gaps * (self.centers + base[:, None])
-        zero, early = jnp.zeros(1), jnp.asarray(_EARLY)
-        at_zero = _law_at(self.centers, logs[0] + gone[0], zero)
+        early = jnp.asarray(_EARLY)
         low = jnp.min(self.centers - gone, axis=1)
         high = jnp.max(self.centers + gone, axis=1)
         widths = high - low
@@ -203,24 +204,22 @@ class NormalMixtures(eqx.Module):
             widths[0],
             jnp.maximum(jnp.max(widths), 1e-3),
             jnp.max(high - low[::-1]),
-            at_zero[0][0],
-            at_zero[1][0],
             early,
-            _law_at(self.centers, logs[1] + gone[1], early)[0],
+            *_laws_at(self.centers[None], logs + gone, early),
             *jnp.asarray([_UNCAPPED, 0.0, 0.0]),
         )
 
 
-def _law_at(
-    centers: Float[Array, " k"], logs: Float[Array, " k"], places: Float[Array, " e"]
-) -> tuple[Float[Array, " e"], Float[Array, " e"]]:
-    """A law's log density and its slope, at some places."""
-    d = centers[:, None]
-    powers = d * (places - 0.5 * d) + logs[:, None]
-    top = jnp.max(powers, axis=0)
-    shares = jnp.exp(powers - top)
-    mass = jnp.sum(shares, axis=0)
-    return top + jnp.log(mass), jnp.sum(shares * d, axis=0) / mass
+def _laws_at(
+    centers: Float[Array, "#2 k"], logs: Float[Array, "2 k"], places: Float[Array, " e"]
+) -> tuple[Float[Array, "2 e"], Float[Array, "2 e"]]:
+    """Log densities of both laws and their slopes, at some places."""
+    d = centers[..., None]
+    powers = d * (places - 0.5 * d) + logs[..., None]
+    top = jnp.max(powers, axis=1)
+    shares = jnp.exp(powers - top[:, None])
+    mass = jnp.sum(shares, axis=1)
+    return top + jnp.log(mass), jnp.sum(shares * d, axis=1) / mass
 
 
 def densities(frame: Frame, t: Float[Array, " n"]) -> Densities:

@@ -10,14 +10,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ._normal_mixtures import LOST, REACH, UNIT, Frame, bend, log1p, where
+from ._normal_mixtures import LOST, REACH, UNIT, Frame, bend, log1p, log_kept, rough_logs, where
 
 _LOG_LOST = -50.0
-"""Log of what may be beyond an early end, of an integral of one at least."""
+"""Log of what may be beyond an early end, relative to the integral."""
 _LOW = 1.5
 """The most that a line is moved where there is a cap."""
 _UNHEARD = 1e-21
 """The weight of a node that does not matter."""
+_MOST_TURNS = 1e13
+"""Of c r: slopes have no rounding beyond one."""
+_NOWHERE = 1e300
+"""A place beyond all others."""
 
 
 class Rule(NamedTuple):
@@ -39,13 +43,15 @@ def rule(frame: Frame, shift: Float[Array, "..."], count: int) -> Rule:
     What is kept by a cap at T falls faster by (log k)' <= -curved (t - T) beyond it
     (Mills' ratio), so that slopes of -REACH sqrt(1 + curved) are needed there.
 
-    The right end may come earlier, at E, where c > 0: by Jensen's inequality M(c) is at
-    least one, and of the convex B chords between some places, the largest slope beyond
-    them, and of the convex A the tangent at 0 bound what is beyond E.
+    The right end may come earlier, at E, where c > 0: of the convex B chords between
+    some places, the largest slope beyond them, and of the convex A tangents at these
+    places bound what is beyond E.  M(c) is at least one by Jensen's inequality, and at
+    least e^g / sqrt(bend) with g at any place, since g bends no more than that.
     """
     positive, negative = jnp.maximum(shift, 0.0), jnp.minimum(shift, 0.0)
-    least = (1 + shift) * frame.low[1] - positive * frame.slope
-    most = (1 + shift) * frame.high[1] - positive * frame.slope
+    slope = frame.early_slopes[0, 0]
+    least = (1 + shift) * frame.low[1] - positive * slope
+    most = (1 + shift) * frame.high[1] - positive * slope
     least = least - negative * frame.low[0]
     most = most - negative * frame.high[0]
     first = jnp.minimum(jnp.min(frame.low), jnp.minimum(least, 0.0)) - REACH
@@ -63,21 +69,59 @@ def rule(frame: Frame, shift: Float[Array, "..."], count: int) -> Rule:
 
 
 def _log_beyond(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "... e"]:
-    """Log of a bound of an integral beyond each of the early ends."""
-    early, logs, c = frame.early, frame.early_logs, shift[..., None]
+    """Log of a bound of what is beyond each of the early ends, over the integral."""
+    early, c = frame.early, shift[..., None]
+    value = _log_pieces(frame, shift, jnp.append(early[1:], jnp.inf))
+    later = np.triu(np.ones((early.size, early.size)))
+    beyond = jnp.max(where(later > 0, value[..., None, :], -jnp.inf), axis=-1)
+    log_p, logs = frame.early_logs
+    g = (1 + c) * logs - c * log_p - 0.5 * early * early + log_kept(frame, early)
+    least = jnp.max(g, axis=-1) - 0.5 * jnp.log(bend(frame, shift))
+    return beyond - jnp.maximum(least, 0.0)[..., None]
+
+
+def _log_pieces(
+    frame: Frame, shift: Float[Array, "..."], ends: Float[Array, "... e"]
+) -> Float[Array, "... e"]:
+    """Logs of bounds of integrals from each early end up to others, but for a factor.
+
+    That is their number and one, so that the largest bounds a sum of them.
+    """
+    early, c = frame.early, shift[..., None]
+    (log_p, logs), slope_p = frame.early_logs, frame.early_slopes[0]
     lengths = jnp.append(jnp.diff(early), np.sqrt(2 * np.pi))
     slopes = jnp.append(jnp.diff(logs) / lengths[:-1], frame.high[1])
-    steep, ends = 1 + frame.curved, jnp.append(early[1:], jnp.inf)
+    steep = 1 + frame.curved
     # Between two places a parabola: its largest value.
-    t = ((1 + c) * slopes - c * frame.slope + frame.curved * frame.top) / steep
-    t = jnp.clip(t, early, ends)
+    t = ((1 + c) * slopes - c * slope_p + frame.curved * frame.top) / steep
+    t = jnp.clip(t, early, jnp.maximum(ends, early))
     value = (1 + c) * (logs + slopes * (t - early)) - c * (
-        frame.base_log + frame.slope * t
+        log_p + slope_p * (t - early)
     )
     value = value - 0.5 * (t * t + frame.curved * jnp.square(t - frame.top))
-    value = value + jnp.log(lengths * early.size)
-    later = np.triu(np.ones((early.size, early.size)))
-    return jnp.max(where(later > 0, value[..., None, :], -jnp.inf), axis=-1)
+    return value + jnp.log(lengths * (1 + early.size))
+
+
+def late_start(frame: Frame, shift: Float[Array, ""]) -> Float[Array, ""]:
+    """Where nodes may begin that see the tilted law alone; -inf for where `rule` does.
+
+    For c > 0, not far from the largest mode there can be: as in `rule`, with chords of
+    B and tangents of A, and left of zero with the least slope that there is.
+    """
+    early, c = frame.early, shift
+    mode = (1 + c) * frame.high[1] - c * frame.early_slopes[0, 0]
+    start = mode - 2 * REACH
+    value = _log_pieces(frame, c, jnp.minimum(jnp.append(early[1:], jnp.inf), start))
+    before = jnp.max(where(early < start, value, -jnp.inf))
+    low = (1 + c) * frame.low[1] - c * frame.early_slopes[0, 0]
+    log_p, log_q = frame.early_logs[:, 0]
+    left = (1 + c) * log_q - c * log_p + 0.5 * jnp.square(jnp.minimum(low, 0.0))
+    left = left + np.log(np.sqrt(2 * np.pi) * (1 + early.size))
+    at = rough_logs(frame, mode[None, None])[:, 0, 0]
+    least = (1 + c) * at[1] - c * at[0] - 0.5 * mode * mode + log_kept(frame, mode)
+    least = jnp.maximum(least - 0.5 * jnp.log(bend(frame, c)), 0.0)
+    some = (c > 0) & (start > 0) & (jnp.maximum(before, left) - least < _LOG_LOST)
+    return where(some, start, -jnp.inf)
 
 
 def rule_error(
@@ -96,13 +140,42 @@ def rule_error(
 
     for every v < pi / r; v is near where that is least.  (No mixture is zero there, so
     that both logarithms are analytic.)
+
+    Of a large c that is too much where the tilted law sees little of some components.
+    Let d be the largest center of P and cos(r_P v) > 0.  As log cos is concave, the
+    real part of e^(A(t + iv) - i d v) is at least that with e^(-u (d - d_i)) for each
+    rotation, u = -log cos(r_P v) / r_P:
+
+        |e^A(t + iv)| >= e^(A(t + u) - d u).
+
+    If Q is one component, moving t by u leaves F / M(c) <= e^(v^2/2 - u^2/2) E_c[e^(u
+    (t - (1 + c) d_Q + c d))], and as -g'' >= 1, E_c[e^(u t)] <= e^(u E_c[t] + u^2/2),
+    where E_c[t] is at most one beyond the mode.  (A cap is less after the move.)
     """
     rate = 2 * np.pi / step - frequency * frame.turn
-    high = jnp.maximum(rate / bend(frame, shift), 0.0)
-    high = jnp.minimum(high, 2.8 / frame.range)
-    room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * high))
-    error = 4 * jnp.exp((0.5 * (1 + frame.curved) * high - rate) * high - room)
+    flat, steep = 1 + frame.curved, bend(frame, shift)
+    away = _mean_away(frame, shift)
+    mild = flat + away * frame.range_p
+    some = mild < steep
+    share, most = where(some, 1.0, 0.5), where(some, 1.5, 2.8) / frame.range
+    high = jnp.clip(rate / jnp.minimum(mild, steep), 0.0, most)
+    power = where(some, away / jnp.maximum(frame.range_p, UNIT), jnp.maximum(shift, 0))
+    room = power * jnp.log(jnp.cos(share * frame.range_p * high))
+    error = 4 * jnp.exp((0.5 * flat * high - rate) * high - room)
     return where(2 * np.pi * high > 0.7 * step, error, jnp.inf)
+
+
+def _mean_away(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A bound of E_c[t] - (1 + c) d_Q + c d, if Q is one component of center d_Q.
+
+    The mode is left of places where g falls; the slopes' roundings are within a unit.
+    """
+    c = shift[..., None]
+    falls = (1 + c) * frame.high[1] - c * frame.early_slopes[0] < frame.early
+    mode = jnp.min(where(falls, frame.early, _NOWHERE), axis=-1)
+    away = mode + 2 - (1 + shift) * frame.high[1] + shift * frame.high[0]
+    alone = (shift > 0) & (frame.low[1] == frame.high[1])
+    return where(alone & (shift * frame.range < _MOST_TURNS), away, _NOWHERE)
 
 
 def turned_error(
@@ -178,7 +251,7 @@ def envelope(
     step: Float[Array, ""],
     shares: Float[Array, "2 k n"],
     lost: Float[Array, " n"],
-    count: Float[Array, ""],
+    height: Float[Array, ""],
 ) -> Envelope:
     """Moves the line by a > 0: e^(iy l) becomes e^(-y Im l(t + ia)), with Im l >= 0.
 
@@ -198,10 +271,11 @@ def envelope(
     at most k times the second and 1 - k times the first: k (1 + 2 E (1 - k)).  That is
     at most e^(curved b^2) times as large at t + ib, and 1 + 2 E times k.
 
-    `count` is how many releases there are: e^(a^2 count / 2) has to be gained back.
+    `height` is the largest a: of so many releases e^(a^2 count / 2) has to be gained
+    back.
     """
     wide = frame.range
-    a = jnp.minimum(0.9 * np.sqrt(90) * lax.rsqrt(count), 1.5 / wide)
+    a = jnp.minimum(height, 1.5 / wide)
     a = jnp.minimum(a, where(frame.curved > 0, _LOW, jnp.inf))
     # So that e^(-max(c, 0) log cos ...) is e^20, about.
     most = 12.5 * lax.rsqrt(jnp.maximum(shift, 1.0)) / jnp.maximum(frame.range_p, 1e-3)

@@ -407,24 +407,6 @@ def test_steps_too_long_for_continuous_angles():
         assert np.all(one.log_upper - one.log_lower > 1e-3)
 
 
-class _Together(GaussianLoss):
-    """All frequencies at once."""
-
-    has_transform = True
-
-    def pays_to_transform(self, plan, blocks):
-        return plan.order > 1.5
-
-
-def test_all_frequencies_at_once():
-    for place in (POINTS[0], POINTS[2]):  # once it pays
-        point = Point(*place)
-        contour, found, table = point.found(_Together(jnp.asarray(place[0])))
-        assert bool(contour.transformed) == (not point.middle)
-        for one in found, table:
-            holds(one, point.logs(), width=1e-11)
-
-
 # -- several losses, both directions -----------------------------------------------
 
 

@@ -176,17 +176,26 @@ def test_rows_of_a_batch_that_are_in_doubt_are_asked_as_plain_calls():
         )
         return run.delta(epsilon=epsilon, bound="estimate")
 
-    noises, step = np.asarray([1.3, 1.6]), 1e-3
-    side = lambda d: np.asarray([leaked(s + d, 0.7) for s in noises])
-    wanted = (side(step) - side(-step)) / (2 * step)
-    found = jax.vmap(leaked, (0, None))(noises, 0.7)
-    np.testing.assert_allclose(found, [leaked(s, 0.7) for s in noises], rtol=1e-9)
-    slopes = jax.vmap(jax.grad(leaked), (0, None))
-    np.testing.assert_allclose(slopes(noises, 0.7), wanted, rtol=1e-5)
+    noises, epsilons = np.asarray([1.3, 1.6]), np.asarray([0.5, 0.7])
+    step = 1e-3
+    wanted = [
+        (leaked(s + step, epsilons) - leaked(s - step, epsilons)) / (2 * step)
+        for s in noises
+    ]
+    in_both = lambda f: jax.vmap(jax.vmap(f, (None, 0)), (0, None))
+    found = in_both(leaked)(noises, epsilons)
+    exact = [leaked(s, epsilons) for s in noises]
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5)
+    close(in_both(jax.grad(leaked))(noises, epsilons), wanted)
+    total = lambda s: jax.vmap(lambda e: leaked(s, e))(epsilons).sum()
+    close(jax.vmap(jax.grad(total))(noises), np.sum(wanted, axis=1))
+    ahead = jax.jacfwd(lambda s: jax.vmap(lambda x: leaked(x, 0.7))(s))(noises)
+    close(ahead, np.diag([x[1] for x in wanted]), atol=1e-12)
     with jax.enable_x64(False):
-        single = slopes(noises.astype("float32"), 0.7)
+        single = jax.vmap(jax.grad(leaked), (0, None))(noises.astype("float32"), 0.7)
         assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, wanted, rtol=1e-5)
+    close(single, [x[1] for x in wanted])
 
 
 def test_calibration_and_its_derivative():

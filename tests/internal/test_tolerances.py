@@ -14,7 +14,7 @@ import scipy.special
 from reference import dpsgd_truth, exact
 
 import fdp_jax as fdp
-from fdp_jax._internal import _fourier_sums as fourier, _tolerances as tolerances
+from fdp_jax._internal import _tolerances as tolerances
 from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
 from fdp_jax.engines._spectral import rough_log_delta
@@ -361,30 +361,6 @@ def error_of_saddle_points(name):
     return largest(found, truth, lambda t: 1)
 
 
-@measures("SPREADING_KERNEL")
-def error_of_the_kernel(name):
-    steep, half = exact(fourier._STEEPNESS), mp.mpf(fourier._WIDTH) / 2
-    distance = np.random.default_rng(3).uniform(-9, 9, 300)
-    root = lambda d: mp.sqrt(1 - (exact(d) / half) ** 2)
-    truth = [mp.exp(-steep * (1 - root(d))) for d in distance]
-    kernel = largest(jax.jit(fourier._kernel)(distance), truth, lambda t: 1)
-
-    angles = [mp.pi * ((j + mp.mpf(1) / 2) / 128 - mp.mpf(1) / 2) for j in range(128)]
-    bell = [mp.exp(steep * (mp.cos(a) - 1)) * mp.cos(a) for a in angles]
-    waves = [2 * mp.pi * half * mp.sin(a) for a in angles]
-
-    def inverse(x):
-        share = mp.sqrt(x) / (2 * fourier._OVERSAMPLING)
-        return 1 / (
-            half * mp.pi / 128 * mp.fdot(bell, (mp.cos(w * share) for w in waves))
-        )
-
-    x = np.linspace(0, 1, 150)
-    truth = [inverse(exact(v)) for v in x]
-    found = largest(jax.jit(fourier._inverse_at)(x), truth, abs)
-    return (2 * kernel + found) / 2**-52
-
-
 # ----------------------------------------------------------------- proved and budgeted
 
 
@@ -393,8 +369,3 @@ def test_a_void_error_voids():
     # bounds |log(1 + z)|, |z| <= 1/2.
     assert -mp.log1p(mp.mpf(-0.5)) <= 0.5 * mp.mpf(1.4)
     assert mp.expm1(tolerances.VOID) > 1e17
-
-
-def test_weights_of_nodes_have_logarithms_of_fewer_units():
-    # The smallest weight that counts is above the rounding of their sum.
-    assert 4 * -mp.log(mp.mpf(2) ** -53 / 2**17) < tolerances.NODE_WEIGHT

@@ -112,7 +112,9 @@ def test_loose_moments_are_bounds(log_tolerance):
             truth = _log_moment(s, q, order)
             slack = 2e-16 * (1 + abs(truth))
             assert bound >= truth - slack
-            assert bound <= truth + 20 * np.exp(log_tolerance) + 1e4 * slack
+            # A loss is rounded, and counts as often as the order says.
+            rounded = 1e4 * slack * max(1, abs(order))
+            assert bound <= truth + 20 * np.exp(log_tolerance) + rounded
 
 
 def test_rows_are_put_in_order_of_their_effort():

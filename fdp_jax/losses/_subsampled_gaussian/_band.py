@@ -44,8 +44,8 @@ from .._amplification import inclusion
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
+from ._bent_line import along_bent_line
 from ._integrand import Integrand
-from ._strips import along_bent_line
 
 _MOST_BLOCKS = 64
 _HEIGHT = 7.0

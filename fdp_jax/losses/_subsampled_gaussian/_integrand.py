@@ -27,6 +27,14 @@ class Integrand(eqx.Module):
         """X(x)."""
         return log_ratio(self.u(x), self.sampling_prob)
 
+    def at(self, t: Array) -> tuple[Array, Array, Array]:
+        """X and X' at outputs in units of the noise, and the rounding of X in units."""
+        s = self.noise_multiplier
+        u = self.u(s * t)
+        value = log_ratio(u, self.sampling_prob)
+        slope = inclusion(u, self.sampling_prob) / s
+        return value, slope, 4 * (jnp.abs(value) + slope * (jnp.abs(t) + 1 / s))
+
     def log_base(self, x: Array) -> Array:
         """Log N(x; 0, s^2)."""
         s = self.noise_multiplier
@@ -42,20 +50,3 @@ class Integrand(eqx.Module):
         # Of a few values; the library's functions compile sooner than `rotation`.
         versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
         return log_turned(inclusion(self.u(x), self.sampling_prob), versine, sine)
-
-    def narrowest(self, order: Array) -> Array:
-        """The least standard deviation: -l'' <= 1 / s^2 + max(-w, 0) / (4 s^4)."""
-        s = self.noise_multiplier
-        return s / jnp.sqrt(1 + 0.25 * jnp.maximum(-order, 0) / jnp.square(s))
-
-
-def growth_of(log_base: Array, exponent: Array) -> tuple[Array, Array]:
-    """e^base (e^exponent - 1) and e^(base + exponent), without overflow.
-
-    A sum of the first that is small has no term above the cap.
-    """
-    base = jnp.exp(log_base)
-    lifted = jnp.exp(jnp.minimum(log_base + exponent, 60))
-    big = exponent > 1
-    change = base * jnp.expm1(jnp.where(big, 0, exponent))
-    return jnp.where(big, lifted - base, change), lifted

@@ -1,13 +1,15 @@
 """Moments of the subsampled Gaussian loss at real orders, by quadrature.
 
-Two sums are taken on meshes of `_moments.py`: of P r^w, for large moments, and of
-P phi_w(log r) with
+Two sums are taken over the nodes of `_normal_nodes.py`: of P r^w, for large moments,
+and of P phi_w(log r) with
 
     phi_w(x) = (e^{wx} - 1 - w (e^x - 1)) / (w (w - 1)) = x^2 exp[0, x, wx] >= 0,
 
 whose integral is (E_P r^w - 1) / (w (w - 1)): no two of its terms cancel, however
 small the divergence and however close the order to 0 or 1.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,58 +18,53 @@ from jaxtyping import Array, Float
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio
 from .._loss_moments import LossMoments, excess, moments_of, panels
+from .._normal_nodes import UNIT_MASS, Nodes, moments_on, nodes_for, tilted_at
 from ._integrand import Integrand
-from ._moments import Mesh, mesh_for, tilted
 
-_BLOCKS = 16384
 _EXACT = -41.0
 """Logarithm of the quadrature's relative error."""
+_MOST = 4096
+"""Blocks of nodes at most."""
 _REACH = 13.0
 """Standard deviations that moments of |X| look at on either side."""
 
 
-def normalized_log_moment(term: Integrand, order: Float[Array, ""]) -> Float[Array, ""]:
-    """Lambda(w) / (w (w - 1)); 1 / (2 s^2), an upper bound, if s is below 0.002."""
-    own = mesh_for(term, order[None], _EXACT, _BLOCKS)
-    direct = tilted(term, order[None], own)[0][0]
-    small = is_small(direct)
-    orders = jnp.stack([order, jnp.zeros_like(order), jnp.ones_like(order)])
-    mesh = mesh_for(term, orders, _EXACT, _BLOCKS)
-    blocks = jnp.where(small, mesh.blocks, 0)
-    excess, _ = blocked_sum(_excess_block, blocks, (term, order), mesh)
-    ratio = log_moment_ratio(order, direct, mesh.spacing * excess)
-    covered = own.complete & (mesh.complete | ~small)
-    return jnp.where(covered, ratio, 0.5 / jnp.square(term.noise_multiplier))
+def normalized_log_moment(term: Any, order: Float[Array, ""]) -> Float[Array, ""]:
+    """Lambda(w) / (w (w - 1)); 1 / (2 s^2), an upper bound, where no rule is exact."""
+    nodes = nodes_for(term, order, _EXACT, most=_MOST)
+    direct = moments_on(term, nodes).value
+    blocks = jnp.where(is_small(direct), nodes.blocks, 0)
+    # The order of the direction's own pair, of which w (w - 1) is the same.
+    own = jnp.where(nodes.sign > 0, order, 1 - order)
+    excess, _ = blocked_sum(_excess_block, blocks, (term, own), nodes)
+    ratio = log_moment_ratio(order, direct, nodes.step * UNIT_MASS * excess)
+    return jnp.where(nodes.complete, ratio, 0.5 / jnp.square(term.noise_multiplier))
 
 
 def central_moments(
-    term: Integrand, included: bool
+    term: Any, included: bool
 ) -> tuple[Float[Array, ""], Float[Array, " 4"]]:
     """Mean of the loss X and its first four moments about it, under P or Q."""
     order = jnp.full_like(term.noise_multiplier, float(included))
-    mesh = mesh_for(term, order[None], _EXACT, _BLOCKS)
-    zero = jnp.zeros_like(order)
-    (mean, *_), _ = blocked_sum(_moment_block, mesh.blocks, (term, order, zero), mesh)
-    mean = mean * mesh.spacing
-    sums, _ = blocked_sum(_moment_block, mesh.blocks, (term, order, mean), mesh)
-    return mean, sums * mesh.spacing
+    nodes = nodes_for(term, order, _EXACT, most=_MOST)
+    found = moments_on(term, nodes)
+    sums, _ = blocked_sum(_moment_block, nodes.blocks, (term, found.mean), nodes)
+    return found.mean, jnp.stack(sums) * nodes.step * UNIT_MASS * jnp.exp(nodes.peak)
 
 
-def _excess_block(index: Array, args: tuple, mesh: Mesh) -> tuple:
+def _excess_block(index: Array, args: tuple[Any, Array], nodes: Nodes) -> tuple:
     term, order = args
-    x = mesh.nodes(index)
-    loss = term.loss_at(x)
-    weighted = exp_divided(loss, order * loss, term.log_base(x))
-    return jnp.sum(jnp.square(loss) * weighted), ()
+    at = tilted_at(term, nodes, index)
+    own = nodes.sign * at.loss
+    weighted = exp_divided(own, order * own, at.log_base)
+    return jnp.sum(jnp.square(at.loss) * weighted), ()
 
 
-def _moment_block(index: Array, args: tuple, mesh: Mesh) -> tuple:
-    term, order, center = args
-    x = mesh.nodes(index)
-    loss = term.loss_at(x)
-    weight = jnp.exp(term.log_base(x) + order * loss)
-    powers = jnp.stack([(loss - center) ** k for k in (1, 2, 3, 4)])
-    return powers @ weight, ()
+def _moment_block(index: Array, args: tuple[Any, Array], nodes: Nodes) -> tuple:
+    term, center = args
+    at = tilted_at(term, nodes, index)
+    away = at.loss - center
+    return tuple(at.weights @ away**k for k in (1, 2, 3, 4)), ()
 
 
 def loss_moments(term: Integrand, sign: int) -> LossMoments:
