@@ -49,8 +49,8 @@ LOST = 1e-20
 of its largest value, and the integral is sqrt(2 pi / bend) of that at least."""
 LEAST = 1e-200
 """Weight below which a component is left out; what it weighs counts as lost."""
-_EARLY = np.append(0.0, 1.5 * 1.25 ** np.arange(41.0))
-_BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.2 ** np.arange(38.0))
+_EARLY = np.append(0.0, 1.5 * 1.5 ** np.arange(23.0))
+_BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.35 ** np.arange(20.0))
 """Where a window may end early, without a cap, and beyond one."""
 RATE = 2.0
 """One over the width in which a cap falls."""

@@ -20,12 +20,12 @@ from .._internal._special import log1p
 from ._normal_mixtures import LOST, UNIT, Frame, bend, densities, rough_slip
 from ._normal_rules import late_start, law_error, rule, rule_error, turned_error
 
-NODES = 256
-"""Nodes in a block."""
+NODES, _FEW_NODES = 256, 64
+"""Nodes in a block, and where a few digits of many moments are wanted."""
 _UNSEEN = 1e-17
 """The rule's error at the last frequency that does not matter to so many steps."""
 _FEW = 16
-"""Blocks of nodes that see how losses rotate, and at most for moments' few digits."""
+"""Blocks of nodes that see how losses rotate."""
 MOST = 64
 """Blocks of nodes at most, where a sum is one of many."""
 _BLOCKS = np.unique(np.round(2 ** np.arange(0, 12.5, 0.5)))
@@ -99,7 +99,8 @@ def nodes_for(
     hidden = 0.125 * bend(frame, shift) * jnp.square(steps[0])
     unseen = jnp.where(hidden > _OVERFLOW, blocks, 0)
     few = dataclasses.replace(found, step=steps[0])
-    peak = fori_loop(0, unseen, higher, higher(jnp.zeros_like(blocks), -jnp.inf, few))
+    peak = higher(jnp.zeros_like(blocks), jnp.full_like(low, -jnp.inf), few)
+    peak = fori_loop(0, unseen, higher, peak)
     return dataclasses.replace(found, peak=peak)
 
 
@@ -116,33 +117,38 @@ def mesh_moments(
     frame = directed(loss, sign)
     lows, lengths = rule(frame, c, 2)
     low, end = jnp.min(lows), jnp.max(lows + lengths)
-    numbers = _BLOCKS[_FEW >= _BLOCKS]
-    steps = (end - low) / (NODES * numbers - 1)
-    errors = jnp.max(rule_error(frame, c[:, None], steps, 0.0), axis=0)
-    fits = errors <= jnp.exp(log_tolerance)
+    numbers = _BLOCKS[MOST >= _BLOCKS]
+    steps = (end - low) / (_FEW_NODES * numbers - 1)
+    # Of the largest shift, whose density is about the narrowest.
+    fits = rule_error(frame, jnp.max(c), steps, 0.0) <= jnp.exp(log_tolerance)
     best = jnp.where(jnp.any(fits), jnp.argmax(fits), _ENOUGH)
     step, blocks = steps[best], jnp.asarray(numbers, jnp.int32)[best]
 
-    def add(index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        peak, sums = state
-        t = low + step * (index * NODES + np.arange(float(NODES)))
+    def at(t: Array) -> tuple[Array, Array]:
         x = loss.at(sign * t)[0]
-        logs = orders[:, None] * x - 0.5 * t * t
-        higher = jnp.maximum(peak, jnp.max(logs, axis=1))
-        p = jnp.exp(logs - higher[:, None])
-        more = p @ jnp.stack([jnp.ones_like(x), x, x * x], axis=1)
-        return higher, sums * jnp.exp(peak - higher)[:, None] + more
+        return x, orders[:, None] * x - 0.5 * t * t
 
-    start = jnp.full_like(c, -1e300), jnp.zeros((c.size, 3))
-    peak, sums = fori_loop(0, blocks, add, start)
-    mass, mean, second = sums[:, 0], sums[:, 1] / sums[:, 0], sums[:, 2] / sums[:, 0]
+    # Where that is far too little, sums are infinite.
+    _, logs = at(jnp.linspace(low, end, NODES))
+    peak = jnp.max(logs, axis=1, keepdims=True)
+
+    def add(index: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
+        x, logs = at(low + step * (index * _FEW_NODES + np.arange(float(_FEW_NODES))))
+        p = jnp.exp(logs - peak)
+        rows = p, p * x, p * (x * x)
+        return tuple(
+            one + jnp.sum(row, axis=1) for one, row in zip(found, rows, strict=True)
+        )
+
+    mass, first, second = fori_loop(0, blocks, add, (jnp.zeros_like(c),) * 3)
+    mean, second, peak = first / mass, second / mass, peak[:, 0]
     # Also the error of convex interpolation, whatever the rule.
     curved = bend(frame, c)
     error = 2 * rule_error(frame, c, step, 0.0)
     error = jnp.where(error < 1, error, jnp.inf)
     error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
     slip = (1 + 2 * jnp.abs(c)) * rough_slip(frame, jnp.maximum(end, -low))
-    rounded = 2 * NODES * blocks + 16 + 4 * jnp.abs(peak) + 2 * slip
+    rounded = 2 * _FEW_NODES * blocks + 16 + 4 * jnp.abs(peak) + 2 * slip
     value = peak + jnp.log(mass * step * UNIT_MASS) + error + UNIT * rounded
     variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
     return jnp.stack([value, mean, variance])

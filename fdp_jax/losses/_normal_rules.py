@@ -10,7 +10,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ._normal_mixtures import LOST, REACH, UNIT, Frame, bend, log1p, log_kept, rough_logs, where
+from ._normal_mixtures import (
+    LOST,
+    REACH,
+    UNIT,
+    Frame,
+    bend,
+    log1p,
+    log_kept,
+    rough_logs,
+    where,
+)
 
 _LOG_LOST = -50.0
 """Log of what may be beyond an early end, relative to the integral."""
@@ -61,23 +71,21 @@ def rule(frame: Frame, shift: Float[Array, "..."], count: int) -> Rule:
         jnp.maximum(most, 0.0) + REACH,
         capped + jnp.maximum(most - frame.top, 0.0) / steep,
     )
-    fits = (_log_beyond(frame, shift) < _LOG_LOST) & (shift > 0)[..., None]
-    early_end = jnp.min(where(fits, frame.early, jnp.inf), axis=-1)
     last = jnp.minimum(jnp.max(frame.high) + REACH, capped)
-    last = jnp.maximum(last, jnp.minimum(natural, early_end))
+    last = jnp.maximum(last, jnp.minimum(natural, _early_end(frame, shift)))
     return Rule(first, (last - first) * (1 / (count - 1)))
 
 
-def _log_beyond(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "... e"]:
-    """Log of a bound of what is beyond each of the early ends, over the integral."""
+def _early_end(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The first place beyond which all pieces are negligible; inf if c <= 0."""
     early, c = frame.early, shift[..., None]
-    value = _log_pieces(frame, shift, jnp.append(early[1:], jnp.inf))
-    later = np.triu(np.ones((early.size, early.size)))
-    beyond = jnp.max(where(later > 0, value[..., None, :], -jnp.inf), axis=-1)
     log_p, logs = frame.early_logs
     g = (1 + c) * logs - c * log_p - 0.5 * early * early + log_kept(frame, early)
     least = jnp.max(g, axis=-1) - 0.5 * jnp.log(bend(frame, shift))
-    return beyond - jnp.maximum(least, 0.0)[..., None]
+    ends = jnp.append(early[1:], jnp.inf)
+    lost = _log_pieces(frame, shift, ends) - jnp.maximum(least, 0.0)[..., None]
+    needed = (lost >= _LOG_LOST) | (c <= 0)
+    return jnp.max(where(needed, ends, 0.0), axis=-1)
 
 
 def _log_pieces(
@@ -103,7 +111,7 @@ def _log_pieces(
 
 
 def late_start(frame: Frame, shift: Float[Array, ""]) -> Float[Array, ""]:
-    """Where nodes may begin that see the tilted law alone; -inf for where `rule` does.
+    """The start of nodes that see the tilted law alone; -inf if it is that of `rule`.
 
     For c > 0, not far from the largest mode there can be: as in `rule`, with chords of
     B and tangents of A, and left of zero with the least slope that there is.

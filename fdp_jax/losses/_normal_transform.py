@@ -37,7 +37,7 @@ _FEW = -20.0
 _EXACT = -41.0
 _FINE = -120.0
 """The same for a rule that sees an envelope, whose strip is narrower."""
-_HEIGHTS = 1.0, 0.5, 0.25
+_HEIGHTS = 1.0, 0.5
 """Heights of an envelope's lines, over the best one of a normal law."""
 
 
