@@ -169,13 +169,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def _is_beyond(name: str, first: Any, kind: str) -> bool:
+def _is_beyond(name: str, eqn: Any) -> bool:
     """Whether NumPy does something else with operands of such a kind or shape."""
     if name in {"reduce_max", "reduce_min", "argmax", "argmin"}:
-        return 0 in _shape(first)
+        return 0 in _shape(eqn.invars[0])
     if name in {"reduce_and", "reduce_or"}:
-        return kind != "bool_"
-    return name == "top_k" and kind[0] != "f"
+        return _kind(eqn.outvars[0]) != "bool_"
+    return name == "top_k" and _kind(eqn.outvars[0])[0] != "f"
 
 
 class AbstractWriter(abc.ABC):
@@ -203,16 +203,16 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         KeyError: If there is no rule for it.
     """
     name = eqn.primitive.name
-    known = all(is_numeric(x) or is_key(x) for x in eqn.outvars)
-    if not known or eqn.params.get("out_dtype") is not None:
+    known = eqn.params.get("out_dtype") is None and all(
+        is_numeric(x) or is_key(x) for x in eqn.outvars
+    )
+    if not known or _is_beyond(name, eqn):
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
     first: Any = eqn.invars[0] if eqn.invars else None
     last, function, constant = eqn.outvars[0], writer.function, writer.constant
     dtype, shape = _kind(last), _shape(last)
-    if _is_beyond(name, first, dtype):
-        raise Unknown(name)
     own = {key: _plain(value) for key, value in eqn.params.items()}
     operands = [f"{{{i}}}" for i in range(len(eqn.invars))]
     every, rest = ", ".join(operands), ", ".join(operands[1:])

@@ -81,12 +81,19 @@ def test_digits_are_learned_as_well_as_by_numpy(plan):
     images, labels, *test = _digits()
     data = jnp.asarray(images), jnp.asarray(labels)
     noise = float(plan.mechanism.noise_multiplier)
-    parts: Any = plan, _loss, optax.sgd(RATE)
     ours, theirs = [], []
-    found = training.fit(*parts, _model(0), data, key=jax.random.key(0), progress=False)
+    found = training.fit(
+        plan,
+        _loss,
+        optax.sgd(RATE),
+        _model(0),
+        data,
+        key=jax.random.key(0),
+        progress=False,
+    )
     models = [found.model]
     # The others step by step, by one program.
-    trainer = training.Trainer(*parts)
+    trainer = training.Trainer(plan, _loss, optax.sgd(RATE))
     for seed in range(1, 4):
         state = trainer.init(jax.random.key(seed), _model(seed))
         for _ in range(plan.num_steps):
