@@ -9,6 +9,7 @@ tolerances allows for.
 
 import itertools
 import marshal
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -129,7 +130,7 @@ class _Writer(AbstractWriter):
                 raise Unknown(eqn.primitive.name)
             if not own:
                 continue
-            size = max(v.aval.size for v in (*eqn.invars, *own))
+            size = max([math.prod(v.aval.shape) for v in (*eqn.invars, *own)])
             work = 1 + size / (100 if eqn.primitive.name in SLOW else 1000)
             if called:
                 name = self.function(inner)

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,7 +146,8 @@ _SMALL = 4096
 
 
 # NumPy takes longer to print a kind than the rest of a rule.
-_printed = functools.cache(str)
+_printed = functools.cache(lambda kind: str(kind).replace("bool", "bool_"))
+_whole = functools.lru_cache(1024)(lambda shape: tuple(map(int, shape)))
 
 
 class Unknown(KeyError):
@@ -153,11 +155,11 @@ class Unknown(KeyError):
 
 
 def _shape(atom: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in atom.aval.shape)
+    return _whole(atom.aval.shape)
 
 
 def _kind(atom: Any) -> str:
-    return KEY if is_key(atom) else _printed(atom.aval.dtype).replace("bool", "bool_")
+    return KEY if is_key(atom) else _printed(atom.aval.dtype)
 
 
 def _plain(value: Any) -> Any:
@@ -167,13 +169,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def _is_beyond(name: str, first: Any, kind: str) -> bool:
+def _is_beyond(name: str, eqn: Any) -> bool:
     """Whether NumPy does something else with operands of such a kind or shape."""
     if name in {"reduce_max", "reduce_min", "argmax", "argmin"}:
-        return 0 in _shape(first)
+        return 0 in _shape(eqn.invars[0])
     if name in {"reduce_and", "reduce_or"}:
-        return kind != "bool_"
-    return name == "top_k" and kind[0] != "f"
+        return _kind(eqn.outvars[0]) != "bool_"
+    return name == "top_k" and _kind(eqn.outvars[0])[0] != "f"
 
 
 class AbstractWriter(abc.ABC):
@@ -201,16 +203,16 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         KeyError: If there is no rule for it.
     """
     name = eqn.primitive.name
-    first: Any = eqn.invars[0] if eqn.invars else None
-    last, function, constant = eqn.outvars[0], writer.function, writer.constant
-    dtype, shape = _kind(last), _shape(last)
     known = eqn.params.get("out_dtype") is None and all(
         is_numeric(x) or is_key(x) for x in eqn.outvars
     )
-    if not known or _is_beyond(name, first, dtype):
+    if not known or _is_beyond(name, eqn):
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
+    first: Any = eqn.invars[0] if eqn.invars else None
+    last, function, constant = eqn.outvars[0], writer.function, writer.constant
+    dtype, shape = _kind(last), _shape(last)
     own = {key: _plain(value) for key, value in eqn.params.items()}
     operands = [f"{{{i}}}" for i in range(len(eqn.invars))]
     every, rest = ", ".join(operands), ", ".join(operands[1:])
@@ -329,7 +331,7 @@ def repetition(eqn: Any) -> tuple[str, str]:
     sizes = dict(zip(dims, _shape(first), strict=True))
     inner = tuple(sizes.get(i, 1) for i in range(len(shape)))
     narrow = _shape(first) if len(dims) in (0, len(shape)) else inner
-    repeat = "spread" if np.prod(shape) <= _SMALL else "broadcast_to"
+    repeat = "spread" if math.prod(shape) <= _SMALL else "broadcast_to"
     return (
         SAME if narrow == _shape(first) else f"{{0}}.reshape({narrow})",
         SAME if narrow == shape else f"{repeat}({{0}}, {shape})",

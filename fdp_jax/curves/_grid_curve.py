@@ -1,5 +1,7 @@
 """A guarantee in one direction as data on a grid, and questions put to it."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,7 @@ class GridCurve(AbstractPointwise):
     """log Q(Y <= eps) on the grid, an estimate."""
     symmetric: bool = eqx.field(static=True, default=False)
     """Whether it is the worse of two directions, with a kink at eps = 0."""
+    _at_once: ClassVar[int] = 256  # a table takes little memory
 
     @property
     def prior_grid(self) -> Float[np.ndarray, " n"]:

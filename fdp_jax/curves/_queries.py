@@ -28,7 +28,7 @@ from ..engines import Interval
 from ..losses import ComposedLoss
 from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
 
-_BATCH = 32
+BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
 _LENGTHS = (1, 4, 8, 32, 256, 2048, 16384, 131072)
 _Query = TypeVar("_Query", bound=Callable[..., Any])
@@ -83,24 +83,26 @@ def at_any_length(query: _Query) -> _Query:
     return cast(_Query, padded)
 
 
-def elementwise(one: Callable[[Array], PyTree], values: Any) -> PyTree:
-    """Applies a function of one number to an array, a batch at a time."""
+def elementwise(
+    one: Callable[[Array], PyTree], values: Any, at_once: int = BATCH
+) -> PyTree:
+    """Applies a function of one number to an array, so many numbers at a time."""
     asked = None
     if isinstance(values, _Padded):
         values, asked = values
     flat = jnp.asarray(values).ravel()
     if flat.size == 1:
         result = jax.tree.map(lambda x: x[None], one(flat[0]))
-    elif flat.size <= _BATCH:
+    elif flat.size <= at_once:
         result = jax.vmap(one)(flat)
     else:
-        batches = -(-flat.size // _BATCH)
-        rows = jnp.pad(flat, (0, batches * _BATCH - flat.size), mode="edge")
-        rows, each = rows.reshape(batches, _BATCH), jax.jit(jax.vmap(one))
+        batches = -(-flat.size // at_once)
+        rows = jnp.pad(flat, (0, batches * at_once - flat.size), mode="edge")
+        rows, each = rows.reshape(batches, at_once), jax.jit(jax.vmap(one))
         if asked is None:
             result = jax.lax.map(each, rows)
         else:
-            result = _first_of(each, rows, -(-asked // _BATCH))
+            result = _first_of(each, rows, -(-asked // at_once))
         result = jax.tree.map(
             lambda x: x.reshape((-1, *x.shape[2:]))[: flat.size], result
         )

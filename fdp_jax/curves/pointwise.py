@@ -20,7 +20,7 @@ from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import DELTA, EPSILON, LOGARITHM, Bounds, Range, beta_range, tpr_range
 from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, at_any_length, bounds_of, elementwise
+from ._queries import BATCH, ProfilePoint, at_any_length, bounds_of, elementwise
 from .logs import Ends, Point, Rates, exact
 
 _GROWTH, _STEPS = 60, 110
@@ -31,6 +31,8 @@ class AbstractPointwise(AbstractGuarantee):
 
     _method: ClassVar[Any] = ""
     """Its route, among the names of engines."""
+    _at_once: ClassVar[int] = BATCH
+    """Thresholds or levels that are looked at together."""
 
     @abc.abstractmethod
     def _point(self, epsilon: Float[Array, ""]) -> Point:
@@ -102,7 +104,7 @@ def profile(curve: Any, epsilon: Array) -> ProfilePoint:
         found = point_at(curve, epsilon)
         return ProfilePoint(found.log_delta, found.log_rest, curve._method)
 
-    return elementwise(one, epsilon)
+    return elementwise(one, epsilon, curve._at_once)
 
 
 def _of_rate(found: Interval, vacuous: Array, known: Range, method: str) -> Bounds:
@@ -137,7 +139,7 @@ def error_rate_bounds(
             _of_rate(tpr, inner & (tpr.upper >= most), ranges[1], curve._method),
         )
 
-    return elementwise(one, share)
+    return elementwise(one, share, curve._at_once)
 
 
 @at_any_length
@@ -150,7 +152,7 @@ def epsilon_bounds(curve: Any, delta: Array) -> Bounds:
         value = select(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
         return bounds_of(value, jnp.isposinf(value.upper), EPSILON)
 
-    return elementwise(one, delta)
+    return elementwise(one, delta, curve._at_once)
 
 
 def _solve_epsilon(curve: Any, log_delta: Array, log_rest: Array) -> Interval:

@@ -27,8 +27,13 @@ def _outcomes(num_in, num_out):
 
 
 def _chances(num_in, num_out, tpr, fpr):
-    hits = binom.pmf(np.arange(num_in + 1), num_in, tpr)
-    return np.outer(hits, binom.pmf(np.arange(num_out + 1), num_out, fpr)).ravel()
+    """Of all outcomes (last axis), at one or many pairs of rates."""
+    hits, misses = (
+        binom.pmf(np.arange(n + 1), n, np.asarray(rate)[..., None])
+        for n, rate in ((num_in, tpr), (num_out, fpr))
+    )
+    every = hits[..., :, None] * misses[..., None, :]
+    return every.reshape(*every.shape[:-2], -1)
 
 
 @pytest.fixture(scope="module", params=itertools.product(NULLS, SIZES), ids=str)
@@ -52,7 +57,7 @@ def test_p_values_are_the_supremum_and_not_just_above_it(tested):
     fine = np.sort(
         np.concatenate([np.linspace(0, 1, 4001), np.geomspace(1e-9, 1, 800)])
     )
-    chances = np.stack([_chances(num_in, num_out, null.tpr(fpr=x), x) for x in fine])
+    chances = _chances(num_in, num_out, null.tpr(fpr=fine), fine)
     for level in np.unique(p_values[p_values < 0.5]):
         supremum = chances[:, p_values <= level].sum(axis=1).max()
         assert supremum <= level <= 1.03 * supremum

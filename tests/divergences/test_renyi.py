@@ -34,7 +34,7 @@ def _log_moment(s, q, w):
     low, high = min(w, 0) - 14 * s, max(w, 1) + 14 * s
     cells = max(8, int((high - low) / s))
     ends = [low + (high - low) * i / cells for i in range(cells + 1)]
-    return mp.log1p(mp.quad(integrand, ends))
+    return mp.log1p(mp.quad(integrand, ends, method="gauss-legendre"))
 
 
 def _truth(s, q, t, direction):

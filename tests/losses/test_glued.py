@@ -61,7 +61,7 @@ def _transform(noise, prob, order: Any) -> Any:
     ends = {
         mp.mpf(x) for x in (0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 11, 15, *near) if x >= 0
     }
-    integral: Any = mp.quad(density, sorted(ends))
+    integral: Any = mp.quad(density, sorted(ends), method="gauss-legendre")
     return 1 - integral
 
 

@@ -172,12 +172,11 @@ def test_slopes_of_a_threshold_are_numbers(epsilon):
         pair = NormalPair.of(noise, places, _logs([*p, 0]), _logs([*q, 0]))
         return NormalForm.of(pair, pair.exchanged(), jnp.ones(())).logs(epsilon)
 
-    slope = jax.jacfwd(lambda noise, e: log_delta(noise, e, _one_added), (0, 1))(
-        0.8, epsilon
-    )
+    of_one = lambda noise, e: log_delta(noise, e, _one_added)
+    slope = jitted(jax.jacfwd(of_one, (0, 1)))(0.8, epsilon)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slope))
-    delta, _, alpha = log_delta(0.8, epsilon, _replaced)
-    slope = jax.grad(lambda e: log_delta(0.8, e, _replaced)[0])(epsilon)
+    delta, _, alpha = jitted(lambda e: log_delta(0.8, e, _replaced))(epsilon)
+    slope = jitted(jax.grad(lambda e: log_delta(0.8, e, _replaced)[0]))(epsilon)
     # d delta / d eps = -e^eps P(X > eps).
     if epsilon > 0:
         assert float(slope) == pytest.approx(-float(jnp.exp(epsilon + alpha - delta)))

@@ -251,18 +251,17 @@ def test_round_trip_of_numbers(gaussian):
     epsilon = np.asarray(knots.epsilon)
     prior, other = 1 / (1 + np.exp(-epsilon)), 1 / (1 + np.exp(epsilon))
     # R where it is, and how far below min(pi, 1 - pi), from the profile's numbers.
-    point = jax.vmap(knots.point)(knots.epsilon)
+    point = jitted(lambda knots: jax.vmap(knots.point)(knots.epsilon))(knots)
     error = other * np.exp(point.log_rest.estimate)
     gain_right = other * np.exp(point.log_delta.estimate)
     gain_left = prior * np.exp(point.log_reverse.estimate)
-    again = tradeoff.TradeOff(
-        from_profile(
-            jnp.asarray(epsilon),
-            jnp.log(gain_right / other),
-            jnp.log(gain_left / prior),
-            jnp.minimum(jnp.log(error / other), 0),
-        )
+    numbers = (
+        epsilon,
+        np.log(gain_right / other),
+        np.log(gain_left / prior),
+        np.minimum(np.log(error / other), 0),
     )
+    again = tradeoff.TradeOff(jitted(from_profile)(*numbers))
     tails = np.asarray([1e-14, 1e-12, 1e-8, 1e-4, 0.1, 0.5])
     for query in (
         lambda g: g.beta(alpha=tails, bound=Bound.ESTIMATE),
