@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import engines
+from .._internal._precision import in_float64
 from ..losses import ComposedLoss
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
@@ -64,6 +65,18 @@ class Directed(AbstractPointwise):
         return epsilon_bounds(self.loss, delta, signs=self.signs)
 
 
+@in_float64(cast_out=False)
+def profiles(guarantees: tuple[Directed, ...], epsilon: Array) -> ProfilePoint:
+    """The profiles of guarantees of one kind, by one program; a leading axis is theirs.
+
+    Args:
+        guarantees: Such that all of them but their numbers is the same.
+        epsilon: A threshold for each.
+    """
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *guarantees)
+    return jax.vmap(lambda g, e: g._profile(e))(stacked, epsilon)
+
+
 class Subject(AbstractGuarantee):
     """The guarantee of a composed loss, by the engine that its method names.
 
@@ -80,6 +93,11 @@ class Subject(AbstractGuarantee):
 
     def _directed(self) -> Directed:
         return Directed.of(self.composed, self.direction)
+
+    def each(self) -> tuple[Directed, ...]:
+        """The guarantees of its directions, one by one."""
+        signs = signs_of(self.composed, self.direction)
+        return tuple(Directed(self.composed, sign[None]) for sign in signs)
 
     def _solve(self, delta: Any) -> Bounds:
         return self._directed()._solve(delta)
