@@ -12,16 +12,22 @@ where M - 1 is binomial.  More coins hide better: X is a reverse martingale in M
 mean of M signs given that of M + 1 is the latter), so E (X - x)_+ falls with M, and M
 may be rounded down to any nodes for a pair that dominates.
 
-Responses of k >= 3 categories attain nearly that where all other records are of a third
-one.  Of the M reports of either value, with u = 1 / (e^eps0 + k - 1) the least chance of
-a report, M - 1 is binomial with 2 u; the M signs are fair coins in the mixture of all
-records' places, and the ratio of the two laws is that of 1 - tau X + c (n - M) / M and
-1 + tau X + c (n - M) / M, c = 2 (k - 2) / ((e^eps0 + 1) (e^eps0 + k - 3)).  So
+Responses of k >= 3 categories leak nearly that, where all other records are of a third
+one: count the reports of the two values in question, and all others together (three
+categories have no finer counts).  With the least chance u = 1 / (e^eps0 + k - 1) of a
+report, let n reports be of these values with 2 u each, and M of them.  With respect to
+the law of these the two laws have the densities
 
-    delta(eps) = (e^eps0 - 1) u (1 + e^eps) E (X - x_M)_+,    x_M = x (1 + c (n - M) / M),
+    M (e^eps0 + 1) / (2 n) (1 +- tau X + c (n - M) / M),
 
-exactly.  Numbers of coins between two nodes leak at least as much as the upper one's
-signs at the lower one's place do: the former fall with M, and x_M does.
+c = 2 (k - 2) / ((e^eps0 + 1) (e^eps0 + k - 3)).  The factor M makes one report a coin
+in any case, and the other n - 1 are coins with the probability 2 u.  So exactly
+
+    delta(eps) = (e^eps0 - 1) u (1 + e^eps) E (X - x_M)_+,
+    x_M = x (1 + c (n - M) / M).
+
+Of numbers of coins between two nodes each leaks at least what the signs of the upper
+one do at the place of the lower one: E (X - x)_+ falls with M, and so does x_M.
 """
 
 from typing import ClassVar

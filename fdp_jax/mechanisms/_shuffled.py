@@ -43,9 +43,11 @@ class Shuffled(AbstractMechanism):
     The second one is for randomized response alone: its theorem for all randomizers was
     withdrawn by the second reference's erratum.
 
-    Only upper bounds of what is leaked are claimed; the other end of `bounds` is the
-    trivial one.  Rounds of fresh reports, `repeat`, compose finitely many losses that
-    dominate; so does either direction by itself, a little looser than both together.
+    The other end of `bounds` is what one round of responses of three categories or more
+    does leak by two of their counts, if all other records are of a third one: the exact
+    delta of that.  `PureDP` allows such responses, too.  Elsewhere it is the trivial
+    end.  Rounds of fresh reports, `repeat`, compose finitely many losses that dominate;
+    so does either direction by itself, a little looser than both together.
     Differentiable in the randomizer's numbers; num_records has derivative zero.
 
     Args:
