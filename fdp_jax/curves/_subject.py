@@ -66,15 +66,10 @@ class Directed(AbstractPointwise):
 
 
 @in_float64(cast_out=False)
-def profiles(guarantees: tuple[Directed, ...], epsilon: Array) -> ProfilePoint:
-    """The profiles of guarantees of one kind, by one program; a leading axis is theirs.
-
-    Args:
-        guarantees: Such that all of them but their numbers is the same.
-        epsilon: A threshold for each.
-    """
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *guarantees)
-    return jax.vmap(lambda g, e: g._profile(e))(stacked, epsilon)
+def profiles(loss: ComposedLoss, signs: Array, epsilon: Array) -> ProfilePoint:
+    """The profiles of some directions, each at a threshold of its own."""
+    one = lambda sign, e: Directed(loss, sign[None])._profile(e)
+    return jax.vmap(one)(signs, epsilon)
 
 
 class Subject(AbstractGuarantee):
@@ -93,11 +88,6 @@ class Subject(AbstractGuarantee):
 
     def _directed(self) -> Directed:
         return Directed.of(self.composed, self.direction)
-
-    def each(self) -> tuple[Directed, ...]:
-        """The guarantees of its directions, one by one."""
-        signs = signs_of(self.composed, self.direction)
-        return tuple(Directed(self.composed, sign[None]) for sign in signs)
 
     def _solve(self, delta: Any) -> Bounds:
         return self._directed()._solve(delta)

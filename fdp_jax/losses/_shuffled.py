@@ -385,7 +385,7 @@ class ShuffledOnce(AbstractLoss):
 
 
 class AttainedOnce(ShuffledOnce):
-    """What responses of k >= 3 categories leak at least, in a single round."""
+    """A lower bound of a single round of responses of k >= 3 categories."""
 
     num_categories: Float[Array, ""]
 

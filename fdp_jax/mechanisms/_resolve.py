@@ -45,6 +45,7 @@ from ..curves import (
     leaves_doubt,
     make_curve,
     profiles,
+    signs_of,
 )
 from ..engines import can_split, is_bracketed, pairs_in, route
 from ..losses import (
@@ -113,7 +114,8 @@ class Resolved:
 
     def profiles(self, epsilon: Any) -> ProfilePoint:
         """The profiles of its directions, each at a threshold of its own."""
-        ask = lambda g: profiles(g.each(), epsilon)
+        signs = signs_of(self.whole.composed, self.whole.direction)
+        ask = lambda g: profiles(g.composed, signs, epsilon)
         return self._answer(ask, delta_of, common_profile)
 
     def curve(self, positions: np.ndarray) -> Curve:

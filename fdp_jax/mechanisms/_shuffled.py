@@ -97,7 +97,7 @@ class Shuffled(AbstractMechanism):
     def alone(self) -> AbstractMechanism:
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
 
-    def attained(self) -> AbstractMechanism:
+    def attained(self) -> AbstractMechanism | None:
         return PerfectPrivacy(relation=REPLACE_ONE)
 
     def loss(self) -> ComposedLoss:

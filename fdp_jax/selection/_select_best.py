@@ -17,7 +17,6 @@ from .._internal._concrete import (
 from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
-from .._internal._special import safe_log
 from .._internal._tolerances import LOG_OPERATIONS as _UNIT
 from ..curves import (
     DELTA,
@@ -254,17 +253,11 @@ class SelectBest(Declared, AbstractGuarantee):
 
     def _solved(self, delta: Any, names: tuple[str, ...]) -> Bounds:
         law = self.repetitions
-        share, each = _share(law, delta), []
-        for whole in self._with_pairs(names):
-            # The first direction leaks most, mostly: then one threshold tells.
-            if each and evaluates_at_once():
-                point = Resolved(whole, whole).profile(each[0].upper)
-                if not holds_anywhere(_exceeds(point, share)):
-                    continue
-            one = whole._solve(share)
-            each.append(Interval(one.lower, one.estimate, one.upper))
+        share = _share(law, delta)
+        each = [x._solve(share) for x in self._with_pairs(names)]
+        ends = [Interval(x.lower, x.estimate, x.upper) for x in each]
         by_weight = lambda run, s: _shifted(s, run._solve(share))
-        found = _epsilons(law, delta, self._least(names, each, by_weight))
+        found = _epsilons(law, delta, self._least(names, ends, by_weight))
         if not isinstance(law, Poisson):
             return found
         return lowered_epsilon(found, delta, law, list(map(self._many, names)))
@@ -369,12 +362,6 @@ def _lesser(found: list[Interval], others: list[Interval]) -> Interval:
     # No minima: an end has the derivative of its own estimate.
     one, other = _worst(found), _worst(others)
     return select(other.upper < one.upper, other, one)
-
-
-@in_float64(cast_out=False)
-def _exceeds(point: ProfilePoint, share: Array) -> Array:
-    most = safe_log(share)
-    return ~(point.log_delta.upper <= most - 4 * _UNIT * (1 + jnp.abs(most)))
 
 
 @in_float64(cast_out=False)

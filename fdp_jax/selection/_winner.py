@@ -24,6 +24,8 @@ A profile is convex in e^eps.  So it does not fall if X is known no better than 
 cells, and t is drawn from the ends of its cell such that its mean is kept.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +98,8 @@ def with_winner_pairs(law: NegativeBinomial, run: AbstractMechanism) -> list[Sub
         _, pairs = _pairs(law, reached, resolved.profiles(reached))
 
     def joined(pair: AtomicLoss, name: str) -> Subject:
-        terms, counts = (*composed.terms, pair), (*composed.counts, np.ones(()))
+        one: Any = np.ones(())
+        terms, counts = (*composed.terms, pair), (*composed.counts, one)
         return Subject(ComposedLoss(terms, counts, method=Method("spectral")), name)
 
     return list(map(joined, pairs, ("remove", "add")))

@@ -152,7 +152,7 @@ def test_lower_ends_are_those_of_a_third_category(k, num_records, epsilon):
     rest = [table[2]] * (num_records - 1)
     laws = [_histograms([table[x], *rest]) for x in (0, 1)]
     most, truth = (
-        np.array([_hockey_stick(*pair, x) for x in epsilons]) for pair in (whole, laws)
+        np.array([_hockey_stick(p, q, x) for x in epsilons]) for p, q in (whole, laws)
     )
     assert np.all(truth <= most * (1 + 1e-12))
     randomizers = [fdp.KaryRandomizedResponse(epsilon, num_categories=k)]
@@ -171,15 +171,16 @@ def test_lower_ends_of_many_reports_are_below_a_sum_over_all(epsilon, k, num_rec
     odds = math.exp(epsilon)
     least = 1 / (odds + k - 1)
     # All numbers of coins that matter, and all of their signs.
-    law = stats.binom(num_records - 1, 2 * least)
-    low, high = (int(law.ppf(x)) for x in (1e-14, 1 - 1e-14))
+    law = num_records - 1, 2 * least
+    low, high = (int(stats.binom.ppf(x, *law)) for x in (1e-14, 1 - 1e-14))
     epsilons = epsilon * np.asarray([0.01, 0.04, 0.1])
     truth = np.zeros(3)
     own = np.array([odds, 1.0, 1.0 - (odds + 1) * least])
     for m in range(low + 1, high + 2):
         a = np.arange(m + 1)
         # By P(a, b) = e u M(a - 1, b) + u M(a, b - 1) + (1 - (e + 1) u) M(a, b).
-        fair = stats.binom.pmf(a, m, 0.5) * law.pmf(m - 1) * 2 / m * least
+        coin = stats.binom.pmf(m - 1, *law) * 2 * least / m
+        fair = stats.binom.pmf(a, m, 0.5) * coin
         rest = own[2] * (num_records - m) / (1 - 2 * least)
         p, q = own[0] * a + own[1] * (m - a), own[1] * a + own[0] * (m - a)
         gaps = p + rest - np.exp(epsilons)[:, None] * (q + rest)
