@@ -24,8 +24,6 @@ A profile is convex in e^eps.  So it does not fall if X is known no better than 
 cells, and t is drawn from the ends of its cell such that its mean is kept.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,8 +34,8 @@ from .._internal._concrete import evaluates_at_once, holds_anywhere
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..curves import ProfilePoint, Subject, with_gradient
-from ..losses import AtomicLoss, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, as_float, resolve
+from ..losses import ComposedLoss, Method
+from ..mechanisms import AbstractMechanism, FromProbabilities, as_float, resolve
 from ._laws import AbstractRepetitions, NegativeBinomial
 from ._weights import kept
 
@@ -97,9 +95,8 @@ def with_winner_pairs(law: NegativeBinomial, run: AbstractMechanism) -> list[Sub
     if not evaluates_at_once() or holds_anywhere(reached != r):
         _, pairs = _pairs(law, reached, resolved.profiles(reached))
 
-    def joined(pair: AtomicLoss, name: str) -> Subject:
-        one: Any = np.ones(())
-        terms, counts = (*composed.terms, pair), (*composed.counts, one)
+    def joined(pair: ComposedLoss, name: str) -> Subject:
+        terms, counts = composed.terms + pair.terms, composed.counts + pair.counts
         return Subject(ComposedLoss(terms, counts, method=Method("spectral")), name)
 
     return list(map(joined, pairs, ("remove", "add")))
@@ -121,7 +118,7 @@ def _guess(law: NegativeBinomial, loss: ComposedLoss) -> Array:
 @in_float64(cast_out=False)
 def _pairs(
     law: NegativeBinomial, r: Array, point: ProfilePoint
-) -> tuple[Array, list[AtomicLoss]]:
+) -> tuple[Array, list[ComposedLoss]]:
     """From below the r of a constant t up to at least that one, and the pairs.
 
     Args:
@@ -134,8 +131,10 @@ def _pairs(
     small, large = jax.vmap(each)(r, jnp.exp(law._log_scale() + log_delta))
     reached = jnp.maximum(r, law._own(point.log_delta.estimate))
     # The winner of one direction takes the exchanged one's answer.
-    pairs = [(small[-1], large[-1]), (large[0], small[0])][: len(r)]
-    return reached, [AtomicLoss.of_probabilities(*x) for x in pairs]
+    made = FromProbabilities.unchecked
+    remove = made(without_record=small[-1], with_record=large[-1])
+    add = made(without_record=large[0], with_record=small[0])
+    return reached, [x.loss() for x in (remove, add)][: len(r)]
 
 
 def _pair(law: NegativeBinomial, r: Array, h: Array) -> tuple[Array, Array]:
@@ -143,4 +142,4 @@ def _pair(law: NegativeBinomial, r: Array, h: Array) -> tuple[Array, Array]:
     more, log_t = cells(law, _FALLS, r, h)
     less = more * jnp.exp(log_t - _ROOM * (1 + law._power()))
     less = jnp.append(less, jnp.maximum(1 - jnp.sum(less), 0.0))
-    return less / jnp.sum(less), jnp.append(more, 0.0) / jnp.sum(more)
+    return less, jnp.append(more, 0.0)
