@@ -113,8 +113,8 @@ class Resolved:
         return self._answer(lambda g: g._profile(epsilon), delta_of, common_profile)
 
     def profiles(self, epsilon: Any) -> ProfilePoint:
-        """The profiles of its directions, each at a threshold of its own."""
-        signs = signs_of(self.whole.composed, self.whole.direction)
+        """The profiles of both directions, each at a threshold of its own."""
+        signs = signs_of(self.whole.composed, "both")
         ask = lambda g: profiles(g.composed, signs, epsilon)
         return self._answer(ask, delta_of, common_profile)
 

@@ -88,7 +88,8 @@ def with_winner_pairs(law: NegativeBinomial, run: AbstractMechanism) -> list[Sub
         law: Of the number of runs.
         run: What has a transform.
     """
-    resolved = resolve(run)
+    # Of both directions together a run may be another one, which composes with nothing.
+    resolved = resolve(run.remove)
     composed = resolved.whole.composed
     r = _guess(law, composed)
     reached, pairs = _pairs(law, r, resolved.profiles(r))
