@@ -57,4 +57,8 @@ from ._queries import (
     over_signs as over_signs,
     signs_of as signs_of,
 )
-from ._subject import Directed as Directed, Subject as Subject
+from ._subject import (
+    Directed as Directed,
+    Subject as Subject,
+    profiles as profiles,
+)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import engines
+from .._internal._precision import in_float64
 from ..losses import ComposedLoss
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
@@ -62,6 +63,13 @@ class Directed(AbstractPointwise):
 
     def _solve(self, delta: Any) -> Bounds:
         return epsilon_bounds(self.loss, delta, signs=self.signs)
+
+
+@in_float64(cast_out=False)
+def profiles(loss: ComposedLoss, signs: Array, epsilon: Array) -> ProfilePoint:
+    """The profiles of some directions, each at a threshold of its own."""
+    one = lambda sign, e: Directed(loss, sign[None])._profile(e)
+    return jax.vmap(one)(signs, epsilon)
 
 
 class Subject(AbstractGuarantee):

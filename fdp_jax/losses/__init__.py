@@ -74,7 +74,11 @@ from ._revealed import (
     single_losses as single_losses,
 )
 from ._schedule import ScheduleLoss as ScheduleLoss
-from ._shuffled import ShuffledLoss as ShuffledLoss, ShuffledOnce as ShuffledOnce
+from ._shuffled import (
+    AttainedOnce as AttainedOnce,
+    ShuffledLoss as ShuffledLoss,
+    ShuffledOnce as ShuffledOnce,
+)
 from ._subordinated import SubordinatedGaussianLoss as SubordinatedGaussianLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss
 from ._subsampled_gaussian import (

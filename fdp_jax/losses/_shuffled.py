@@ -11,6 +11,23 @@ own coin is any of them.  So
 where M - 1 is binomial.  More coins hide better: X is a reverse martingale in M (the
 mean of M signs given that of M + 1 is the latter), so E (X - x)_+ falls with M, and M
 may be rounded down to any nodes for a pair that dominates.
+
+Responses of k >= 3 categories leak nearly that, where all other records are of a third
+one: count the reports of the two values in question, and all others together (three
+categories have no finer counts).  With the least chance u = 1 / (e^eps0 + k - 1) of a
+report, let n reports be of these values with 2 u each, and M of them.  With respect to
+the law of these the two laws have the densities
+
+    M (e^eps0 + 1) / (2 n) (1 +- tau X + c (n - M) / M),
+
+c = 2 (k - 2) / ((e^eps0 + 1) (e^eps0 + k - 3)).  The factor M makes one report a coin
+in any case, and the other n - 1 are coins with the probability 2 u.  So exactly
+
+    delta(eps) = (e^eps0 - 1) u (1 + e^eps) E (X - x_M)_+,
+    x_M = x (1 + c (n - M) / M).
+
+Of numbers of coins between two nodes each leaks at least what the signs of the upper
+one do at the place of the lower one: E (X - x)_+ falls with M, and so does x_M.
 """
 
 from typing import ClassVar
@@ -56,28 +73,47 @@ class Coins(eqx.Module):
 
     @classmethod
     def of(
-        cls, num_records: Float[Array, ""], prob: Float[Array, ""], nodes: int
+        cls,
+        num_records: Float[Array, ""],
+        prob: Float[Array, ""],
+        nodes: int,
+        *,
+        least: bool = False,
     ) -> "Coins":
-        """The law for n - 1 reports that are clones with a probability."""
+        """The law for n - 1 reports that are clones with a probability.
+
+        Args:
+            num_records: n.
+            prob: The probability.
+            nodes: How many numbers are looked at.
+            least: Whether the masses are at most the true ones, and none is counted
+                from the last node on.
+        """
         others = num_records - 1
-        # The number of those that are no clones, whose probability is rounded up.
-        rest = jnp.minimum(1 - prob + 4e-16, 1.0)
         sizes = stop_gradient(_sizes(others, prob, nodes))
-        # P(C < size) = P(others - C > others - size), rounded up as well.
-        k = others - sizes[1:] + 1
-        some = (k >= 1) & (rest < 1)
-        k, p = jnp.where(some, k, 1.0), jnp.where(some, rest, 0.5)
-        total = jnp.maximum(others, 1.0)
-        below = log_binomial_tail(k, total, p)
-        never = jnp.isneginf(below)
-        error = log_tail_error(jnp.where(never, 0, below), k, total, p)
-        below = jnp.where(some, jnp.minimum(below + error, 0), 0.0)
-        below = jnp.append(below, 0.0)
+        # P(C < size), rounded up.
+        below = jnp.append(_log_below(sizes[1:], others, prob, 1), 0.0)
         before = jnp.append(-jnp.inf, below[:-1])
+        if least:
+            below = jnp.append(_log_below(sizes[1:], others, prob, -1), -jnp.inf)
         first = jnp.isneginf(before)
         gap = jnp.where(first, 1.0, below) - jnp.where(first, 0.0, before)
         share = jnp.where(first, 0.0, log1mexp(jnp.maximum(gap, 0)))
         return cls(sizes + 1, below + share)
+
+
+def _log_below(sizes: Array, others: Array, prob: Array, sign: int) -> Array:
+    """Log P(C < size), rounded up (1) or down (-1)."""
+    # That is P(others - C > others - size), of those that are no clones.
+    rest = jnp.clip(1 - prob + sign * 4e-16, 0.0, 1.0)
+    k = others - sizes + 1
+    some = (k >= 1) & (rest < 1)
+    k, p = jnp.where(some, k, 1.0), jnp.where(some, rest, 0.5)
+    total = jnp.maximum(others, 1.0)
+    below = log_binomial_tail(k, total, p)
+    never = jnp.isneginf(below)
+    error = log_tail_error(jnp.where(never, 0, below), k, total, p)
+    return jnp.where(some, jnp.minimum(below + sign * error, 0), 0.0)
 
 
 def _sizes(others: Array, prob: Array, nodes: int) -> Array:
@@ -197,14 +233,20 @@ class ShuffledForm(AbstractClosedForm):
         log_rest = log_add(safe_log(other + lost * first), epsilon + log_alpha)
         return *complements(log_delta, log_rest), log_alpha
 
-    def _log_delta(self, epsilon: Array, means: Means) -> Array:
+    def _log_delta(
+        self,
+        epsilon: Array,
+        means: Means,
+        log_gain: Array | float = 0.0,
+        beyond: float = 0.0,
+    ) -> Array:
         logs = self.coins.log_masses + means.log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
         size = jnp.abs(epsilon)
-        scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size)
+        scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size) + log_gain
         # Beyond that 1 - x underflows: no clone is counted on.
         huge = (self.epsilon0 > _HUGE) & (size < self.epsilon0)
-        found = jnp.where(huge, 0.0, jnp.minimum(scale + log_excess, 0))
+        found = jnp.where(huge, beyond, jnp.minimum(scale + log_excess, 0))
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
         below = epsilon < 0
         certain = log1mexp(jnp.where(below, size, 1.0))
@@ -233,6 +275,30 @@ class ShuffledForm(AbstractClosedForm):
         # From the largest loss on there is nothing to be wrong about.
         rounding = self._rounding(epsilon, 1 + epsilon)
         return jnp.where(epsilon >= self.epsilon0, 0, rounding)
+
+
+class AttainedForm(ShuffledForm):
+    """One round of responses, one's own among those of a third category, from below."""
+
+    most: Float[Array, " nodes"]
+    """The largest number of coins up to the next node."""
+    log_gain: Float[Array, ""]
+    """Of (e^eps0 - 1) u over tau."""
+    more: Float[Array, " nodes"]
+    """c (n - M) / M, at the nodes."""
+
+    def logs(self, epsilon):
+        below = self._below(jnp.abs(epsilon))[..., None]
+        means = Means.of(self.most, below - (1 - below) * self.more)
+        # Of what is claimed at least a little less is true, also of the complement.
+        log_gain = self.log_gain - 1e-12
+        log_delta = self._log_delta(epsilon, means, log_gain, -jnp.inf)
+        lost = _lost(self.epsilon0)
+        parts = (1 - lost) * means.rest() + (lost + self.more) * means.tail()
+        alpha = jnp.exp(self.log_gain) * jnp.sum(
+            jnp.exp(self.coins.log_masses) * parts, axis=-1
+        )
+        return log_delta, log1mexp(-log_delta), safe_log(alpha)
 
 
 class ShuffledLoss(AtomicLoss):
@@ -316,3 +382,37 @@ class ShuffledOnce(AbstractLoss):
         (term,) = terms
         n, prob = term.num_records, term.clone_prob
         return ShuffledForm(term.epsilon0, Coins.of(n, prob, _NODES))
+
+
+class AttainedOnce(ShuffledOnce):
+    """A lower bound of a single round of responses of k >= 3 categories."""
+
+    num_categories: Float[Array, ""]
+
+    @classmethod
+    def of(
+        cls,
+        epsilon0: Float[Array, ""],
+        num_records: Float[Array, ""],
+        num_categories: Float[Array, ""],
+    ) -> "AttainedOnce":
+        """By the pure epsilon and the numbers of records and of categories."""
+        gain = _gain(epsilon0, num_categories)
+        return cls(epsilon0, num_records, _lost(epsilon0) * gain, num_categories)
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        n, k, share = term.num_records, term.num_categories, 0.5 * _lost(term.epsilon0)
+        coins = Coins.of(n, term.clone_prob, _NODES, least=True)
+        most = jnp.append(coins.sizes[1:] - 1, n)
+        ratio = 2 * (k - 2) * jnp.square(share) / (1 + (k - 4) * share)
+        more = ratio * jnp.maximum(n - coins.sizes, 0.0) / coins.sizes
+        log_gain = jnp.log(_gain(term.epsilon0, k))
+        most = jnp.maximum(most, coins.sizes)
+        return AttainedForm(term.epsilon0, coins, most, log_gain, more)
+
+
+def _gain(epsilon0: Array, num_categories: Array) -> Array:
+    """(e^eps0 + 1) u, u the least chance of a response."""
+    return 1 / (1 + (num_categories - 2) * 0.5 * _lost(epsilon0))

@@ -44,6 +44,8 @@ from ..curves import (
     is_nearly_tight,
     leaves_doubt,
     make_curve,
+    profiles,
+    signs_of,
 )
 from ..engines import can_split, is_bracketed, pairs_in, route
 from ..losses import (
@@ -108,11 +110,13 @@ class Resolved:
 
     def profile(self, epsilon: Any) -> ProfilePoint:
         """The privacy profile, of several engines if need be."""
-        return self._answer(
-            lambda g: g._profile(epsilon),
-            lambda found: delta_of(found),
-            common_profile,
-        )
+        return self._answer(lambda g: g._profile(epsilon), delta_of, common_profile)
+
+    def profiles(self, epsilon: Any) -> ProfilePoint:
+        """The profiles of both directions, each at a threshold of its own."""
+        signs = signs_of(self.whole.composed, "both")
+        ask = lambda g: profiles(g.composed, signs, epsilon)
+        return self._answer(ask, delta_of, common_profile)
 
     def curve(self, positions: np.ndarray) -> Curve:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""

@@ -10,7 +10,7 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
-from ..losses import ComposedLoss, ShuffledLoss, ShuffledOnce
+from ..losses import AttainedOnce, ComposedLoss, ShuffledLoss, ShuffledOnce
 from ._base import AbstractMechanism, one_release, require_mechanism
 from ._black_box import ApproxDP, PerfectPrivacy, PureDP
 from ._discrete import KaryRandomizedResponse, RandomizedResponse
@@ -43,9 +43,11 @@ class Shuffled(AbstractMechanism):
     The second one is for randomized response alone: its theorem for all randomizers was
     withdrawn by the second reference's erratum.
 
-    Only upper bounds of what is leaked are claimed; the other end of `bounds` is the
-    trivial one.  Rounds of fresh reports, `repeat`, compose finitely many losses that
-    dominate; so does either direction by itself, a little looser than both together.
+    The other end of `bounds` is what one round of responses of three categories or more
+    does leak by two of their counts, if all other records are of a third one: the exact
+    delta of that.  `PureDP` allows such responses, too.  Elsewhere it is the trivial
+    end.  Rounds of fresh reports, `repeat`, compose finitely many losses that dominate;
+    so does either direction by itself, a little looser than both together.
     Differentiable in the randomizer's numbers; num_records has derivative zero.
 
     Args:
@@ -95,7 +97,7 @@ class Shuffled(AbstractMechanism):
     def alone(self) -> AbstractMechanism:
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
 
-    def attained(self) -> AbstractMechanism:
+    def attained(self) -> AbstractMechanism | None:
         return PerfectPrivacy(relation=REPLACE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -112,8 +114,32 @@ class Shuffled(AbstractMechanism):
 class _Once(Shuffled):
     """A single round, both of whose directions are asked about together."""
 
+    def attained(self) -> AbstractMechanism | None:
+        kinds = KaryRandomizedResponse, PureDP
+        k = getattr(self.randomizer, "num_categories", 3)
+        if not isinstance(self.randomizer, kinds) or k < 3:
+            return super().attained()
+        return _Attained.unchecked(
+            randomizer=self.randomizer, num_records=self.num_records
+        )
+
     def loss(self) -> ComposedLoss:
         return one_release(ShuffledOnce(*self._numbers()))
+
+
+class _Attained(_Once):
+    """Responses of at least three categories, all but one of them of a third one."""
+
+    def alone(self) -> AbstractMechanism:
+        return self
+
+    def attained(self) -> AbstractMechanism | None:
+        return None
+
+    def loss(self) -> ComposedLoss:
+        epsilon, num_records, _ = self._numbers()
+        k = as_float(getattr(self.randomizer, "num_categories", 3))
+        return one_release(AttainedOnce.of(epsilon, num_records, k))
 
 
 def _pure_epsilon(randomizer: AbstractMechanism) -> Float[Array, ""]:

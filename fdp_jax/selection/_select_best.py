@@ -1,7 +1,6 @@
 """The best of a random number of private runs."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -25,6 +24,7 @@ from ..curves import (
     AbstractGuarantee,
     Bounds,
     ProfilePoint,
+    Subject,
     bounds_of,
     with_gradient,
 )
@@ -35,8 +35,8 @@ from ..mechanisms import (
     AbstractRenyi,
     Declared,
     FromProbabilities,
+    Resolved,
     View,
-    compose,
     loss_like,
     option,
 )
@@ -44,7 +44,7 @@ from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
 from ._many_runs import Points, lowered, lowered_epsilon, points_of
 from ._weights import Weight, weight_of
-from ._winner import winner_pair
+from ._winner import with_winner_pairs
 
 _TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
@@ -54,9 +54,6 @@ _OPEN = 1e-4
 """Least gap below an upper end at which another bound is looked at."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
-
-_NONE: Any = np.zeros(())
-"""The weight of a run that is composed with a winner's pair."""
 
 
 class SelectBest(Declared, AbstractGuarantee):
@@ -189,28 +186,30 @@ class SelectBest(Declared, AbstractGuarantee):
         way = lambda x: getattr(self.run, x, self.run)
         return way(name), weight_of(self.repetitions, way(_OPPOSITE[name]))
 
-    def _least(
-        self, name: str, ask: Callable[[AbstractGuarantee, Weight], Interval]
-    ) -> Interval:
-        """An answer of the run with a winner's pair, or of the run and its weight.
-
-        The former is less, mostly, but for what it leaves open after a few steps.
-        """
+    def _with_pairs(self, names: tuple[str, ...]) -> list[Subject]:
+        """The run and the pair of a winner, by direction; none where it takes long."""
         law, run = self.repetitions, self.run
         if isinstance(law, Poisson) or not isinstance(run, AbstractMechanism):
-            return ask(*self._way(name))
-        # Else it would be put on a grid, which takes long.
+            return []
+        # Else it would be put on a grid.
         if not loss_like(run.simplified()).decays:
-            return ask(*self._way(name))
-        pair = winner_pair(law, run.remove, getattr(run, _OPPOSITE[name]))
-        ends = pair if name == "remove" else pair[::-1]
-        whole = compose(run, FromProbabilities(*ends, relation=run.relation))
-        found = ask(getattr(whole, name).using("spectral"), Weight(_NONE, _NONE))
-        if evaluates_at_once() and not holds_anywhere(_is_open(found)):
+            return []
+        each = with_winner_pairs(law, run)
+        ways = {"remove": each[0], "add": each[-1]}
+        return [ways[name] for name in names]
+
+    def _least(
+        self, names: tuple[str, ...], found: list[Interval], by_weight: Any
+    ) -> list[Interval]:
+        """Answers with a winner's pair, or by the weight alone, of some directions.
+
+        The former are less, mostly, but for what they leave open after a few steps.
+        """
+        looks = bool(found) and evaluates_at_once()
+        if looks and not any(map(holds_anywhere, _are_open(found))):
             return found
-        # No minima: an end has the derivative of its own estimate.
-        other = ask(*self._way(name))
-        return select(other.upper < found.upper, other, found)
+        others = [by_weight(*self._way(name)) for name in names]
+        return [_lesser(found, others)] if found else others
 
     def _many(self, name: str) -> tuple[Points, Points]:
         """Points of the run in a direction and in the exchanged one."""
@@ -231,9 +230,12 @@ class SelectBest(Declared, AbstractGuarantee):
 
     def _one_way(self, name: str, distance: Array) -> Interval:
         """Bounds of log delta at thresholds of at least 0."""
-        law = self.repetitions
-        found = self._least(
-            name, lambda run, s: _raised(law, run._profile(_moved(distance, s)))
+        law, whole = self.repetitions, self._with_pairs((name,))
+        each = [Resolved(x, x).profile(distance) for x in whole]
+        (found,) = self._least(
+            (name,),
+            [_raised(law, point) for point in each],
+            lambda run, s: _raised(law, run._profile(_moved(distance, s))),
         )
         if isinstance(law, Poisson):
             found = lowered(found, distance, law, self._many(name))
@@ -252,8 +254,10 @@ class SelectBest(Declared, AbstractGuarantee):
     def _solved(self, delta: Any, names: tuple[str, ...]) -> Bounds:
         law = self.repetitions
         share = _share(law, delta)
-        ask = lambda run, s: _shifted(s, run._solve(share))
-        found = _epsilons(law, delta, [self._least(name, ask) for name in names])
+        each = [x._solve(share) for x in self._with_pairs(names)]
+        ends = [Interval(x.lower, x.estimate, x.upper) for x in each]
+        by_weight = lambda run, s: _shifted(s, run._solve(share))
+        found = _epsilons(law, delta, self._least(names, ends, by_weight))
         if not isinstance(law, Poisson):
             return found
         return lowered_epsilon(found, delta, law, list(map(self._many, names)))
@@ -344,13 +348,20 @@ def _profile_of(
 
 
 @in_float64(cast_out=False)
-def _is_open(found: Interval) -> Array:
-    return ~(found.upper - found.estimate <= _OPEN)
+def _are_open(found: list[Interval]) -> list[Array]:
+    return [~(x.upper - x.estimate <= _OPEN) for x in found]
 
 
 def _worst(found: list[Interval]) -> Interval:
     each = jax.tree.map(lambda *x: jnp.stack(x), *found)
     return each.map(lambda x: jnp.max(x, axis=0))
+
+
+@in_float64(cast_out=False)
+def _lesser(found: list[Interval], others: list[Interval]) -> Interval:
+    # No minima: an end has the derivative of its own estimate.
+    one, other = _worst(found), _worst(others)
+    return select(other.upper < one.upper, other, one)
 
 
 @in_float64(cast_out=False)

@@ -24,14 +24,18 @@ A profile is convex in e^eps.  So it does not fall if X is known no better than 
 cells, and t is drawn from the ends of its cell such that its mean is kept.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import erf
 from jaxtyping import Array
 
 from .._internal._concrete import evaluates_at_once, holds_anywhere
 from .._internal._precision import in_float64
-from ..curves import AbstractGuarantee, ProfilePoint, with_gradient
-from ..mechanisms import as_float
+from .._internal._special import safe_log
+from ..curves import ProfilePoint, Subject, with_gradient
+from ..losses import ComposedLoss, Method
+from ..mechanisms import AbstractMechanism, FromProbabilities, as_float, resolve
 from ._laws import AbstractRepetitions, NegativeBinomial
 from ._weights import kept
 
@@ -77,47 +81,66 @@ def cells(
 
 
 @kept
-def winner_pair(
-    law: NegativeBinomial, way: AbstractGuarantee, reverse: AbstractGuarantee
-) -> tuple[Array, Array]:
-    """Probabilities of the pair with the smaller and with the larger densities.
+def with_winner_pairs(law: NegativeBinomial, run: AbstractMechanism) -> list[Subject]:
+    """A run and the pair of a winner, by direction; one for a symmetric run.
 
     Args:
         law: Of the number of runs.
-        way: A direction of the run.
-        reverse: The exchanged one of that of the winner.
+        run: What has a transform.
     """
-    first = _guess(law, way)
-    point = reverse._profile(first)
-    r = _reached(law, first, point)
-    if not evaluates_at_once() or holds_anywhere(r != first):
-        point = reverse._profile(r)
-    return _pair(law, r, point)
+    # Of both directions together a run may be another one, which composes with nothing.
+    resolved = resolve(run.remove)
+    composed = resolved.whole.composed
+    r = _guess(law, composed)
+    reached, pairs = _pairs(law, r, resolved.profiles(r))
+    if not evaluates_at_once() or holds_anywhere(reached != r):
+        _, pairs = _pairs(law, reached, resolved.profiles(reached))
 
+    def joined(pair: ComposedLoss, name: str) -> Subject:
+        terms, counts = composed.terms + pair.terms, composed.counts + pair.counts
+        return Subject(ComposedLoss(terms, counts, method=Method("spectral")), name)
 
-@kept
-def _guess(law: NegativeBinomial, way: AbstractGuarantee) -> Array:
-    """The best r if the run is Gaussian noise of its total variation, either way."""
-    return _guessed(law, way._profile(np.float64(0)))
+    return list(map(joined, pairs, ("remove", "add")))
 
 
 @in_float64(cast_out=False)
-def _guessed(law: NegativeBinomial, point: ProfilePoint) -> Array:
-    root = jnp.logaddexp(0.0, law._guess(point.log_delta.estimate)[0])
+def _guess(law: NegativeBinomial, loss: ComposedLoss) -> Array:
+    """The best r if the run is Gaussian noise of its Hellinger distance."""
+    half = jnp.full((), 0.5)
+    terms = zip(loss.terms, loss.counts, strict=True)
+    total = sum(count * term.normalized_log_moment(half) for term, count in terms)
+    mu = jnp.sqrt(2 * jnp.maximum(total, _TINY))
+    root = jnp.logaddexp(0.0, law._guess(safe_log(erf(mu / np.sqrt(8.0))))[0])
     # A little more than where t is constant, as much as is best for most numbers.
-    return root * (1 + 0.5 * jnp.cbrt(as_float(law.success_prob)))
+    root = root * (1 + 0.5 * jnp.cbrt(as_float(law.success_prob)))
+    return jnp.full(1 if loss.symmetric else 2, root)
 
 
 @in_float64(cast_out=False)
-def _reached(law: NegativeBinomial, r: Array, point: ProfilePoint) -> Array:
-    """From below the r of a constant t up to at least that one."""
-    return jnp.maximum(r, law._own(point.log_delta.estimate))
+def _pairs(
+    law: NegativeBinomial, r: Array, point: ProfilePoint
+) -> tuple[Array, list[ComposedLoss]]:
+    """From below the r of a constant t up to at least that one, and the pairs.
 
-
-@in_float64(cast_out=False)
-def _pair(law: NegativeBinomial, r: Array, point: ProfilePoint) -> tuple[Array, Array]:
+    Args:
+        law: Of the number of runs.
+        r: Where each direction was asked, for the exchanged one of the winner.
+        point: What it answered.
+    """
     log_delta = with_gradient(point.log_delta.upper, point.log_delta.estimate)
-    more, log_t = cells(law, _FALLS, r, jnp.exp(law._log_scale() + log_delta))
+    each = lambda r, h: _pair(law, r, h)
+    small, large = jax.vmap(each)(r, jnp.exp(law._log_scale() + log_delta))
+    reached = jnp.maximum(r, law._own(point.log_delta.estimate))
+    # The winner of one direction takes the exchanged one's answer.
+    made = FromProbabilities.unchecked
+    remove = made(without_record=small[-1], with_record=large[-1])
+    add = made(without_record=large[0], with_record=small[0])
+    return reached, [x.loss() for x in (remove, add)][: len(r)]
+
+
+def _pair(law: NegativeBinomial, r: Array, h: Array) -> tuple[Array, Array]:
+    """Probabilities with the smaller and with the larger densities."""
+    more, log_t = cells(law, _FALLS, r, h)
     less = more * jnp.exp(log_t - _ROOM * (1 + law._power()))
-    rest = jnp.maximum(1 - jnp.sum(less), 0.0)
-    return jnp.append(less, rest), jnp.append(more, 0.0)
+    less = jnp.append(less, jnp.maximum(1 - jnp.sum(less), 0.0))
+    return less, jnp.append(more, 0.0)

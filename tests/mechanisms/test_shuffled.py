@@ -133,7 +133,84 @@ def test_no_data_set_of_other_randomizers_leaks_more():
 def test_epsilons_of_other_implementations(randomizer, num_records, epsilon):
     found = fdp.Shuffled(randomizer, num_records=num_records).bounds(delta=1e-6)
     assert float(found.upper) == pytest.approx(epsilon, rel=2e-7)
-    assert float(found.lower) <= 0
+    attained = isinstance(randomizer, fdp.KaryRandomizedResponse | fdp.PureDP)
+    assert (float(found.lower) > 0.6 * epsilon) == attained
+
+
+# ------------------------------------------------------------ what data sets do leak
+
+
+@pytest.mark.parametrize(("k", "num_records"), [(3, 1), (3, 2), (3, 5), (4, 4), (5, 3)])
+@pytest.mark.parametrize("epsilon", [0.4, 1.0, 2.5])
+def test_lower_ends_are_those_of_a_third_category(k, num_records, epsilon):
+    epsilons = epsilon * np.asarray([0.0, 0.1, 0.3, 0.6, 0.9, 0.999])
+    table = _response(epsilon, k)
+    rest = [table[2]] * (num_records - 1)
+    whole = [_histograms([table[x], *rest]) for x in (0, 1)]
+    # All but two categories together.
+    table = np.column_stack([table[:, :2], table[:, 2:].sum(axis=1)])
+    rest = [table[2]] * (num_records - 1)
+    laws = [_histograms([table[x], *rest]) for x in (0, 1)]
+    most, truth = (
+        np.array([_hockey_stick(p, q, x) for x in epsilons]) for p, q in (whole, laws)
+    )
+    assert np.all(truth <= most * (1 + 1e-12))
+    randomizers = [fdp.KaryRandomizedResponse(epsilon, num_categories=k)]
+    for randomizer in randomizers + [_pure(epsilon)] * (k == 3):
+        with jax.enable_x64(True):
+            mechanism = fdp.Shuffled(randomizer, num_records=num_records)
+            found = np.asarray(mechanism.bounds(epsilon=epsilons).lower)
+        assert np.all(found <= truth)
+        np.testing.assert_allclose(found, truth, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "k", "num_records"), [(0.5, 3, 2500), (2.0, 4, 6000), (5.0, 7, 40_000)]
+)
+def test_lower_ends_of_many_reports_are_below_a_sum_over_all(epsilon, k, num_records):
+    odds = math.exp(epsilon)
+    least = 1 / (odds + k - 1)
+    # All numbers of coins that matter, and all of their signs.
+    law = num_records - 1, 2 * least
+    low, high = (int(stats.binom.ppf(x, *law)) for x in (1e-14, 1 - 1e-14))
+    epsilons = epsilon * np.asarray([0.01, 0.04, 0.1])
+    truth = np.zeros(3)
+    own = np.array([odds, 1.0, 1.0 - (odds + 1) * least])
+    for m in range(low + 1, high + 2):
+        a = np.arange(m + 1)
+        # By P(a, b) = e u M(a - 1, b) + u M(a, b - 1) + (1 - (e + 1) u) M(a, b).
+        coin = stats.binom.pmf(m - 1, *law) * 2 * least / m
+        fair = stats.binom.pmf(a, m, 0.5) * coin
+        rest = own[2] * (num_records - m) / (1 - 2 * least)
+        p, q = own[0] * a + own[1] * (m - a), own[1] * a + own[0] * (m - a)
+        gaps = p + rest - np.exp(epsilons)[:, None] * (q + rest)
+        truth += np.maximum(gaps, 0) @ fair
+    randomizer = fdp.KaryRandomizedResponse(epsilon, num_categories=k)
+    with jax.enable_x64(True):
+        mechanism = fdp.Shuffled(randomizer, num_records=num_records)
+        found = np.asarray(mechanism.bounds(epsilon=epsilons).lower)
+    assert np.all(found <= truth * (1 + 1e-9))
+    assert np.all(found >= 0.995 * truth)
+
+
+def test_lower_ends_of_responses_hold_for_every_question():
+    epsilon, num_records = 1.5, 4
+    table = _response(epsilon, 3)
+    laws = [_histograms([table[x], *[table[2]] * 3]) for x in (0, 1)]
+    p, q = (np.array([law.get(x, 0.0) for x in {**laws[0], **laws[1]}]) for law in laws)
+    known = fdp.FromProbabilities(p, q, relation="replace_one")
+    responses = fdp.KaryRandomizedResponse(epsilon, num_categories=3)
+    mechanism = fdp.Shuffled(responses, num_records=num_records)
+    for question in ({"alpha": 0.1}, {"alpha": 0.4}, {"prior": 0.3}, {"delta": 0.05}):
+        found, truth = mechanism.bounds(**question), known.bounds(**question)
+        assert float(found.lower) <= float(truth.upper)
+        assert float(truth.lower) <= float(found.upper)
+    near = mechanism.bounds(alpha=0.2).upper
+    assert float(near) == pytest.approx(float(known.beta(alpha=0.2)), rel=2e-3)
+    assert float(mechanism.repeat(2).bounds(delta=1e-3).lower) <= 0
+    # With two categories, and in rounds, there is none.
+    two = fdp.Shuffled(fdp.RandomizedResponse(epsilon), num_records=num_records)
+    assert float(two.bounds(delta=1e-3).lower) <= 0
 
 
 @pytest.mark.parametrize(
