@@ -11,6 +11,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._implicit import optimal_value
 from .._internal._logs import times
 from .._internal._precision import in_float64
@@ -95,6 +96,7 @@ class AbstractRenyi(Declared, AbstractPointwise):
     def _times(self, count: Any) -> Any:
         """This mechanism, run so often with independent randomness."""
 
+    @explained(num_steps=_checks.one(_checks.count))
     def repeat(self, num_steps: Any) -> Self:
         """This mechanism, run a whole number of times on the same data.
 
@@ -102,9 +104,8 @@ class AbstractRenyi(Declared, AbstractPointwise):
             ValueError: If the number is not whole, or releases share randomness.
         """
         self.require_complete()
-        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
-        require_alone((self,), (count,))
-        return self._times(count)
+        require_alone((self,), (num_steps,))
+        return self._times(num_steps)
 
     def _settled(self, ask, known, *, both):
         self.require_complete()
