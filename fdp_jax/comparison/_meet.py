@@ -1,7 +1,7 @@
 """The profile of a meet: the convex hull of the smaller deficit."""
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -48,6 +48,7 @@ class _Hull(eqx.Module):
     lower: Float[Array, " m"]
     estimate: Float[Array, " m"]
     upper: Float[Array, " m"]
+    _method: ClassVar[str] = ""
 
     def _point(self, epsilon: Array) -> ProfilePoint:
         """The profile at real thresholds, by chords of S, which lie above."""
