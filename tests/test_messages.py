@@ -16,6 +16,7 @@ import pytest
 
 import fdp_jax as fdp
 from fdp_jax._internal import _checks
+from fdp_jax._internal._calls import explained
 from fdp_jax.montecarlo._read import _nonnegative
 
 RUN = {"noise_multiplier": 1.0, "sampling_prob": 0.1, "num_steps": 2}
@@ -525,3 +526,47 @@ def test_a_compiled_program_says_which_number_it_refuses(case):
     assert message.endswith(words), message
     assert "\n" not in message
     assert len(message) < 300
+
+
+@explained(
+    how=_checks.one_of(("up", "down")),
+    size=_checks.whole_in(1, 9),
+    share=_checks.number(_checks.share),
+)
+def _declared(size, share=0.5, *, how="up", rest=None, **others):
+    """Gives what it got."""
+    return size, share, how, rest, others
+
+
+def test_arguments_are_what_their_checks_return_however_they_are_given():
+    usual = (3, 0.5, "up", None, {})
+    assert _declared(3) == _declared(size=3) == _declared(3, np.float32(0.5)) == usual
+    assert type(_declared(3, np.float32(0.5))[1]) is float
+    assert _declared(3, how="down", more=1) == (3, 0.5, "down", None, {"more": 1})
+    assert inspect.signature(_declared).parameters["share"].default == 0.5
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "message"),
+    [
+        ((0,), {}, r"^size must be in \[1, 9\], got 0$"),
+        ((3, 0.0), {}, r"^share must be in \(0, 1\], got 0$"),
+        ((3,), {"share": None}, "^share must be in"),
+        # Choices come first: nothing is computed for one that is none.
+        ((0,), {"how": "left"}, "^how must be one of"),
+        ((), {}, "^_declared needs size, as in"),
+        ((3, 0.5, 4), {}, "^_declared takes only size, share without a name"),
+        ((3,), {"size": 4}, "multiple values for argument 'size'"),
+    ],
+)
+def test_a_declared_check_refuses_in_one_line(args, named, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        _declared(*args, **named)
+
+
+def test_what_is_left_out_by_none_is_not_checked():
+    share = _checks.one(_checks.share)
+    optional = explained(share=share)(lambda share=None: share)
+    assert [optional(), optional(None), optional(0.5)] == [None, None, 0.5]
+    with pytest.raises(ValueError, match=r"^share must be"):
+        optional(2.0)

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 _BY_POSITION = (
@@ -63,23 +63,60 @@ def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def explained(fn: _Fn) -> _Fn:
+@overload
+def explained(fn: _Fn, /) -> _Fn: ...
+@overload
+def explained(**checks: Callable[[str, Any], Any]) -> Callable[[_Fn], _Fn]: ...
+
+
+def explained(fn: Any = None, /, **checks: Any) -> Any:
     """A function whose calls with wrong arguments say in one line what is right.
 
-    Nothing is done about calls that Python accepts.  A class is called by its
-    `__init__`, which is changed in place.
+    Nothing is done about calls that Python accepts, but for the checks of arguments.  A
+    class is called by its `__init__`, which is changed in place.
+
+    Args:
+        fn: The function or class.
+        **checks: Checks by argument, such as those of `_checks`, made in this order
+            before the function runs, which gets what they return.  None is not checked
+            where it is the default.
     """
+    if fn is None:
+        return functools.partial(explained, **checks)
     if isinstance(fn, type):
         fn.__init__ = explained(fn.__init__)  # pyright: ignore
-        return fn  # pyright: ignore[reportReturnType]
+        return fn
     is_init = fn.__name__ == "__init__"
     shown = fn.__qualname__.split(".")[-2] if is_init else fn.__name__
+    run = _checking(fn, checks) if checks else fn
 
     @functools.wraps(fn)
     def call(*args: Any, **named: Any) -> Any:
-        return called(fn, shown, fn, args, named)
+        return called(run, shown, fn, args, named)
 
-    return call  # pyright: ignore[reportReturnType]
+    return call
+
+
+def _checking(
+    fn: Callable[..., Any], checks: dict[str, Callable[[str, Any], Any]]
+) -> Callable[..., Any]:
+    """A function that gets arguments as their checks return them."""
+    parameters = inspect.signature(fn).parameters.values()
+    places = [p.name for p in parameters if p.kind in _BY_POSITION]
+    usual = {p.name: p.default for p in parameters if p.default is not p.empty}
+    optional = {name for name, value in usual.items() if value is None}
+
+    def run(*args: Any, **named: Any) -> Any:
+        given = usual | dict(zip(places, args, strict=False)) | named
+        found = {
+            name: check(name, given[name])
+            for name, check in checks.items()
+            if name in given and (given[name] is not None or name not in optional)
+        }
+        first = [found.pop(name, x) for name, x in zip(places, args, strict=False)]
+        return fn(*first, *args[len(places) :], **named | found)
+
+    return run
 
 
 def called(

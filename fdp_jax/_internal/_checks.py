@@ -137,14 +137,8 @@ below_one = numbers_that_are("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 """Numbers in [0, 1)."""
 open_share = numbers_that_are("in (0, 1)", lambda x: (x > 0) & (x < 1))
 """Numbers in (0, 1)."""
-shape = numbers_that_are("in (1, 16]", lambda x: (x > 1) & (x <= 16))
-"""Numbers in (1, 16]."""
-discrete_scale = numbers_that_are("in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
-"""Numbers in (0, 4096]."""
 below_infinity = numbers_that_are("a number below inf", lambda x: x < np.inf)
 """Numbers in [-inf, inf): logarithms of masses."""
-log_probability = numbers_that_are("at most 0", lambda x: x <= 0)
-"""Numbers in [-inf, 0]."""
 finite = numbers_that_are("a finite number", lambda x: abs(x) < np.inf)
 """Finite numbers."""
 real = numbers_that_are("a number", lambda x: x == x)
@@ -306,11 +300,6 @@ def known_whole(name: str, number: float | None) -> int:
     return int(number or 0)
 
 
-def tolerance(value: Any) -> float:
-    """A tolerance for the comparison of known numbers: in [0, inf)."""
-    return float(checked_scalar("tolerance", nonnegative, value))
-
-
 def concrete(name: str, value: Any) -> Any:
     """An array that is not traced."""
     require(
@@ -332,6 +321,45 @@ def scalar(name: str, value: Any) -> Any:
 def checked_scalar(name: str, check: Check, value: Any) -> Any:
     """A single number that passes a check."""
     return scalar(name, check(name, value))
+
+
+def one(check: Check) -> Check:
+    """The check of a single number."""
+    return lambda name, value: checked_scalar(name, check, value)
+
+
+def number(check: Check) -> Check:
+    """The check of a single number that is known to Python."""
+    return lambda name, value: float(checked_scalar(name, check, value))
+
+
+def whole_in(least: int, most: int) -> Check:
+    """The check of a whole number that decides a shape, see `whole`."""
+    return lambda name, value: whole(name, value, least, most)
+
+
+def vector_of(check: Check) -> Check:
+    """The check of a nonempty vector, see `vector`."""
+    return lambda name, value: vector(name, check, value)
+
+
+def one_of(allowed: tuple[str, ...]) -> Check:
+    """The check of one of a few names, see `choice`."""
+    return lambda name, value: choice(name, value, allowed)
+
+
+def member_of(kind: type[enum.Enum]) -> Check:
+    """The check of a member of an enumeration, see `member`."""
+    return lambda name, value: member(name, kind, value)
+
+
+def instance_of(kinds: Any, wanted: str) -> Check:
+    """The check of an object of some classes, see `instance`."""
+    return lambda name, value: instance(name, value, kinds, wanted)
+
+
+tolerance = number(nonnegative)
+"""A tolerance for the comparison of known numbers: in [0, inf)."""
 
 
 def field(name: str, check: Check, **options: Any) -> Any:
@@ -419,9 +447,3 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
 def probabilities(name: str, value: Any) -> Any:
     """A vector of probabilities whose sum is 1 (to 1e-8)."""
     return total(name, vector(name, probability, value), 1e-8)
-
-
-def increasing(name: str, low: Any, high: Any) -> None:
-    """The ends of an interval, if they are known."""
-    rises = is_traced(low, high) or np.asarray(low) < np.asarray(high)
-    require(rises, f"{name} must be (low, high) with low < high", (low, high))

@@ -104,7 +104,7 @@ class Accountant(AbstractMechanism):
         others = [entry for entry in shown.entries if entry[0] != "tables"]
         return Call(shown.name, [("history", steps), *others])
 
-    @explained
+    @explained(count=_checks.one(_checks.count))
     def step(self, mechanism: Any, count: Any = 1) -> "Accountant":
         """The account after some more steps; this one stays as it is.
 
@@ -127,7 +127,6 @@ class Accountant(AbstractMechanism):
                 or there is no more room for another setting (inside of a
                 transformation).
         """
-        count = _checks.checked_scalar("count", _checks.count, count)
         if isinstance(mechanism, AbstractRenyi):
             mechanism.require_complete()
             if mechanism.shares():

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record, described
@@ -288,9 +289,9 @@ class ZCDPFilter(AbstractFilter):
     _spent: tuple[Any, ...]
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    @explained(rho=_checks.one(_checks.finite_positive))
     def __init__(self, rho: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        rho = _checks.checked_scalar("rho", _checks.finite_positive, rho)
         self._budget = _parts(rho, "rho")
         self._spent = _parts(0.0)
 
@@ -339,9 +340,12 @@ class RenyiFilter(AbstractFilter):
     """Orders t of the budget."""
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    @explained(
+        relation=_checks.member_of(NeighboringRelation),
+        budget=_checks.instance_of(RenyiDP, "a RenyiDP"),
+    )
     def __init__(self, budget: RenyiDP, *, relation: Any = ADD_OR_REMOVE_ONE):
-        self.relation = _checks.member("relation", NeighboringRelation, relation)
-        budget = _checks.instance("budget", budget, RenyiDP, "a RenyiDP")
+        self.relation = relation
         self.orders = tuple(float(order) for order in np.asarray(budget.orders))
         self._budget = _parts(budget.divergences, "divergences")
         self._spent = _parts(np.zeros(len(self.orders)))

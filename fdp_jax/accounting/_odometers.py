@@ -34,6 +34,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._show import Call
@@ -99,6 +100,7 @@ class AbstractOdometer(Record):
         spent, _ = self._unit._after(mechanism, count)
         return eqx.tree_at(lambda o: o._unit, self, self._unit._with(mechanism, spent))
 
+    @explained(delta=_checks.rate)
     def epsilon(self, delta: Real[ArrayLike, "..."]) -> Float[Array, "..."]:
         """An epsilon that covers everything released so far.
 
@@ -115,7 +117,6 @@ class AbstractOdometer(Record):
         Raises:
             ValueError: If delta is not in its range.
         """
-        delta = _checks.rate("delta", delta)
         budget, share, within = _level(self._unit)
         level = eqx.tree_at(lambda f: f._budget, self._unit, budget)
         found = level.guarantee.epsilon(delta=_product(delta, share))

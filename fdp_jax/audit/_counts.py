@@ -78,7 +78,7 @@ class Counts(PointEvidence):
         )
 
     @classmethod
-    @explained
+    @explained(threshold=_checks.one(_checks.real))
     def from_scores(
         cls, in_scores: Any, out_scores: Any, *, threshold: Any
     ) -> "Counts":
@@ -97,7 +97,6 @@ class Counts(PointEvidence):
         Raises:
             ValueError: If scores are no vector of numbers or the threshold is NaN.
         """
-        threshold = _checks.checked_scalar("threshold", _checks.real, threshold)
         inside = scores_of("in_scores", in_scores) >= float(threshold)
         outside = scores_of("out_scores", out_scores) >= float(threshold)
         hits, alarms = int(inside.sum()), int(outside.sum())

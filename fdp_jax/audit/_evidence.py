@@ -87,7 +87,10 @@ class Verdict:
         return self.falsified
 
 
-@explained
+@explained(
+    evidence=_checks.instance_of(AbstractEvidence, _ANY),
+    level=_checks.number(_checks.open_share),
+)
 def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
     """Test whether a run has a guarantee, whatever its trade-off function.
 
@@ -128,13 +131,14 @@ def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
         >>> print(verdict.falsified, f"{verdict.p_value:.1g}")
         True 1e-07
     """
-    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
     require_queries(guarantee)
-    level = float(_checks.checked_scalar("level", _checks.open_share, level))
     return Verdict(min(float(evidence.p_value(guarantee)), 1.0), level)
 
 
-@explained
+@explained(
+    evidence=_checks.instance_of(AbstractEvidence, _ANY),
+    delta=_checks.number(_checks.probability),
+)
 def epsilon_lower_bound(
     evidence: Any, *, delta: Any, confidence: float = 0.95
 ) -> float:
@@ -171,12 +175,10 @@ def epsilon_lower_bound(
         >>> print(f"{fdp.audit.epsilon_lower_bound(counts, delta=1e-5):.4f}")
         1.3909
     """
-    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
-    delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
     return evidence.epsilon(delta, confidence_of(confidence))
 
 
-@explained
+@explained(evidence=_checks.instance_of(AbstractEvidence, _ANY))
 def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
     """A lower confidence bound of the mu at which a mechanism can be mu-Gaussian DP.
 
@@ -196,11 +198,10 @@ def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
         TypeError: If evidence is none of these.
         ValueError: If the confidence is out of range.
     """
-    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
     return evidence.mu(confidence_of(confidence))
 
 
-@explained
+@explained(evidence=_checks.instance_of(PointEvidence, "Counts or Scores"))
 def tradeoff_points(evidence: Any, *, confidence: float = 0.95) -> TradeOffPoints:
     """Points that the true trade-off function lies below, all at once.
 
@@ -219,5 +220,4 @@ def tradeoff_points(evidence: Any, *, confidence: float = 0.95) -> TradeOffPoint
         TypeError: If evidence is none of these.
         ValueError: If the confidence is out of range.
     """
-    _checks.instance("evidence", evidence, PointEvidence, "Counts or Scores")
     return evidence.points(confidence_of(confidence))

@@ -14,7 +14,7 @@ ALTERNATIVES = ("two-sided", "greater", "less")
 ROUNDING = 1e-9
 
 
-@explained
+@explained(alternative=_checks.one_of(ALTERNATIVES))
 def clopper_pearson(
     count: Any,
     num_trials: Any,
@@ -62,7 +62,6 @@ def clopper_pearson(
             f"{worst[1].flat[first]:g}"
         )
     rest = 1.0 - confidence_of(confidence)
-    _checks.choice("alternative", alternative, ALTERNATIVES)
     tail = rest / 2 if alternative == "two-sided" else rest
     low, high = (
         lower_limit(count, num_trials, tail),

@@ -7,6 +7,7 @@ import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._hull import hull_below
 from ._asked import least_beta, require_queries
 
@@ -31,6 +32,7 @@ class TradeOffPoints:
     beta: np.ndarray
     confidence: float
 
+    @explained(delta=_checks.number(_checks.probability))
     def epsilon(self, *, delta: Any) -> float:
         """Lower bound of the epsilon at which (epsilon, delta)-DP holds; at least 0.
 
@@ -44,13 +46,13 @@ class TradeOffPoints:
         Raises:
             ValueError: If delta is outside [0, 1].
         """
-        delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
         above = 1.0 - delta - np.append(self.beta, self.alpha)
         error = np.append(self.alpha, self.beta)[above > 0]
         with np.errstate(divide="ignore"):
             gains = np.log(above[above > 0]) - np.log(error)
         return float(np.max(gains, initial=0.0))
 
+    @explained(epsilon=_checks.one(_checks.nonnegative))
     def delta(self, *, epsilon: Any) -> float:
         """Lower bound of the delta at which (epsilon, delta)-DP holds.
 
@@ -64,7 +66,6 @@ class TradeOffPoints:
         Raises:
             ValueError: If epsilon is negative or infinite.
         """
-        epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         if float(epsilon) > _MOST_EPSILON:
             return 0.0  # The factor overflows; of a smaller delta nothing is known.
         factor = np.exp(float(epsilon))

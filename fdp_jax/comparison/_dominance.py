@@ -73,7 +73,7 @@ class Dominance(Record):
         return int(self.verdict) == 1
 
 
-@explained
+@explained(tolerance=_checks.one(_checks.probability))
 def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
     """Whether `a` is at least as informative to every attacker as `b`.
 
@@ -110,7 +110,6 @@ def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
     References:
         Kaissis et al. (2024), Definitions 1 and 2; Blackwell (1953).
     """
-    tolerance = _checks.checked_scalar("tolerance", _checks.probability, tolerance)
     first, second = pair(a, b)
     return _dominance(first, second, tolerance)
 

@@ -158,7 +158,7 @@ class EmergentOrder(Record):
     """Whether eta_a > eta_b, so that in the end a^N dominates b^N."""
 
 
-@explained
+@explained(max_num_steps=_checks.whole_in(1, 10**9))
 def first_dominating_num_steps(
     a: Any, b: Any, *, tolerance: float = 1e-9, max_num_steps: int = 4096
 ) -> EmergentOrder:
@@ -196,7 +196,6 @@ def first_dominating_num_steps(
         1
     """
     _checks.require(0 < tolerance <= 0.5, "tolerance must be in (0, 1/2]", tolerance)
-    most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
     comparable(a, b)
     for name, value in (("a", a), ("b", b)):
         require_mechanism(name, value)
@@ -208,8 +207,8 @@ def first_dominating_num_steps(
         seen[count] = float(value.lower), float(value.upper)
         return seen[count][1] <= tolerance
 
-    first = least_whole(dominates, most)
-    high = min(first, most)
+    first = least_whole(dominates, max_num_steps)
+    high = min(first, max_num_steps)
     found = high if first == high else None
     before = seen.get(high - 1, (float("nan"), 0.0))[0]
     return EmergentOrder(

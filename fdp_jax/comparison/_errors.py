@@ -29,7 +29,7 @@ class BayesErrors(Record):
     b: Bounds
 
 
-@explained
+@explained(priors=_checks.vector_of(_checks.open_share))
 def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors:
     """Bayes errors of two guarantees at common priors, with bounds.
 
@@ -56,7 +56,6 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     first, second = pair(a, b)
     if priors is None:
         return _all_errors(first, second)
-    priors = _checks.vector("priors", _checks.open_share, priors)
     one, other = (g._bounds_of("bayes_error", priors)._differentiable() for g in (a, b))
     return BayesErrors(jnp.asarray(priors), one, other)
 

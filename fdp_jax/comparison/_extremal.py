@@ -14,17 +14,17 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from .._internal import _checks
 from .._internal._calls import explained
 from ..curves import (
     Bound,
-    one_end,
 )
 from ..mechanisms import BlatantNonPrivacy
 from .delta import delta_divergence
 from .sources import request
 
 
-@explained
+@explained(bound=_checks.member_of(Bound))
 def distance_from_perfect_privacy(
     guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -52,12 +52,11 @@ def distance_from_perfect_privacy(
     References:
         Kaissis et al. (2024), Lemma 3.
     """
-    bound = one_end(bound)
     request("guarantee", guarantee)
     return 0.5 * guarantee.advantage(bound=bound)
 
 
-@explained
+@explained(bound=_checks.member_of(Bound))
 def minimax_error(
     guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -87,7 +86,6 @@ def minimax_error(
     References:
         Kaissis et al. (2024), Lemmas 4 and 5 (symmetric f).
     """
-    bound = one_end(bound)
     if request("guarantee", guarantee).symmetric:
         return guarantee.bayes_error(prior=0.5, bound=bound)
     found = delta_divergence(guarantee, BlatantNonPrivacy()).value

@@ -49,6 +49,7 @@ class _Hull(eqx.Module):
     estimate: Float[Array, " m"]
     upper: Float[Array, " m"]
     _at_once: ClassVar[int] = 32
+    _method: ClassVar[str] = ""
 
     def _point(self, epsilon: Array) -> ProfilePoint:
         """The profile at real thresholds, by chords of S, which lie above."""

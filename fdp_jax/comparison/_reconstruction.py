@@ -9,12 +9,11 @@ from .._internal._calls import explained
 from ..curves import (
     AbstractGuarantee,
     Bound,
-    one_end,
 )
 from .sources import request
 
 
-@explained
+@explained(bound=_checks.member_of(Bound), kappa=_checks.probability)
 def reconstruction_bound(
     mechanism: Any, *, kappa: Any, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, "..."]:
@@ -55,8 +54,6 @@ def reconstruction_bound(
         Hayes, Mahloujifar, Balle (2023), the bound by the blow-up function; Kaissis et
         al. (2024), Figure 7.
     """
-    bound = one_end(bound)
-    kappa = _checks.probability("kappa", kappa)
     request("mechanism", mechanism)
     side = getattr(mechanism, "remove", mechanism)
     assert isinstance(side, AbstractGuarantee)

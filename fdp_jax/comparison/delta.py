@@ -18,6 +18,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
+from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
@@ -34,7 +35,6 @@ from ..curves import (
     Range,
     Status,
     classify,
-    one_end,
     uncrossed,
 )
 from .explore import Nodes, explore, weights_of
@@ -111,7 +111,7 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     return found
 
 
-@explained
+@explained(bound=_checks.member_of(Bound))
 def symmetrized_divergence(
     a: Any, b: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -144,7 +144,6 @@ def symmetrized_divergence(
     References:
         Kaissis et al. (2024), Definition 3, Lemma 1, Corollary 2 and Lemma B.1.
     """
-    bound = one_end(bound)
     return delta_divergence(a, b).symmetrized.pick(bound, upper_is_pessimistic=True)
 
 

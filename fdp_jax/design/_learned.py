@@ -40,7 +40,7 @@ _POINTS = 1 << 14
 """Points of the grid while searching; results are certified on the usual number."""
 
 
-@explained
+@explained(num_steps=_checks.whole_in(1, 10**6), num_knots=_checks.whole_in(2, 256))
 def learn_noise(
     cost: Callable[[Any], Any],
     target: AbstractTarget,
@@ -94,8 +94,6 @@ def learn_noise(
         Dong, Su, Zhang (2021), "A central limit theorem for differentially private
         query answering": of many releases Gaussian noise is best in the limit.
     """
-    num_steps = _checks.whole("num_steps", num_steps, 1, 10**6)
-    num_knots = _checks.whole("num_knots", num_knots, 2, 256)
     family = Gaussian().repeat(float(num_steps))
     gauss = calibrate(family, target, solve_for="noise_multiplier").value
     if num_bins is None:

@@ -46,7 +46,11 @@ class Design(Record):
         return cast(AbstractMechanism, self.calibration.mechanism)
 
 
-@explained
+@explained(
+    cost=_checks.instance_of(Callable, "a function"),
+    family=_checks.instance_of(Callable, "a function"),
+    tolerance=_checks.number(_checks.finite_positive),
+)
 def minimize(
     cost: Cost,
     family: Family,
@@ -107,11 +111,6 @@ def minimize(
     )
     if tolerance is None:
         tolerance = 1e-6 if float_dtype() == np.float64 else 1e-3
-    tolerance = float(
-        _checks.checked_scalar("tolerance", _checks.finite_positive, tolerance)
-    )
-    for name, value in (("cost", cost), ("family", family)):
-        _checks.instance(name, value, Callable, "a function")
     problem = _Problem(cost, family, solve_for)
     # Arrays, so that another target needs no other program.
     traced = jax.tree.map(jnp.asarray, target)

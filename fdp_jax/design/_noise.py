@@ -49,7 +49,10 @@ class NoiseDesign(Record):
     """The release at a shift of one sensitivity."""
 
 
-@explained
+_reach = _checks.numbers_that_are("in (0, 1000]", lambda x: (x > 0) & (x <= 1000))
+
+
+@explained(num_bins=_checks.whole_in(1, 256), reach=_checks.number(_reach))
 def optimal_noise(
     cost: Callable[[Any], Any],
     target: ApproxDP | AllOf,
@@ -95,9 +98,7 @@ def optimal_noise(
     References:
         Geng, Kairouz, Oh, Viswanath (2015) for the optimum of pure DP.
     """
-    num_bins = _checks.whole("num_bins", num_bins, 1, 256)
     points = _points(target, num_bins)
-    reach = float(_checks.checked_scalar("reach", _reach, reach))
     half = int(np.ceil(reach * num_bins))
     pure = points[0][1] == 0
     _checks.require(
@@ -136,9 +137,6 @@ def optimal_noise(
     pair = FromProbabilities(p / p.sum(), q / q.sum())
     worst = np.asarray(deltas)
     return NoiseDesign(edges, total * num_bins, float(each @ total), worst, pair)
-
-
-_reach = _checks.numbers_that_are("in (0, 1000]", lambda x: (x > 0) & (x <= 1000))
 
 
 def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:

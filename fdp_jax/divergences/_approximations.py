@@ -94,7 +94,7 @@ class _Law(NamedTuple):
         return norm.pdf(x) * (first + second + third)
 
 
-@explained
+@explained(alpha=_checks.probability)
 def edgeworth_beta(mechanism: Any, *, alpha: Any) -> Float[Array, "..."]:
     """Trade-off function by Edgeworth's expansion: `clt_gdp` with two corrections.
 
@@ -126,7 +126,6 @@ def edgeworth_beta(mechanism: Any, *, alpha: Any) -> Float[Array, "..."]:
     References:
         Zheng, Dong, Long, Su (2020), Section 3; Wang et al. (2022) for its error.
     """
-    alpha = _checks.probability("alpha", alpha)
     loss, direction = loss_and_direction(mechanism, "edgeworth_beta")
     return _edgeworth(loss, alpha, direction=direction)
 

@@ -8,6 +8,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..curves import (
@@ -16,7 +17,6 @@ from ..curves import (
     Range,
     Subject,
     bounds_of,
-    one_end,
     with_gradient,
 )
 from ..engines import Interval
@@ -30,7 +30,7 @@ _SIDE = 1e-9
 _RANGE = Range(0.5, 1.0, 1.0)
 
 
-@explained
+@explained(bound=_checks.member_of(Bound))
 def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Array, ""]:
     """Area under the ROC curve of the best attack, 1 - integral of f.
 
@@ -64,7 +64,6 @@ def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Arra
     References:
         Dong, Roth, Su (2022), Section 2 (f bounds every ROC curve).
     """
-    bound = one_end(bound)
     subject = resolved(mechanism, "auc").whole
     symmetric, mechanism = subject.composed.symmetric, mechanism_of(mechanism)
     found = _of_two_runs(subject) if symmetric else _by_polygons(subject, mechanism)

@@ -25,7 +25,7 @@ _UNSEEN = 1e-12
 _CONVEX, _KINK = 1e-7, 1e-6
 
 
-@explained
+@explained(phi=_checks.instance_of(Callable, "a function"))
 def f_divergence(
     mechanism: Any, phi: Callable[[Array], Array], *, kinks: Sequence[float] = (1.0,)
 ) -> Float[Array, ""]:
@@ -74,7 +74,6 @@ def f_divergence(
         Sason and Verdú (2016), Proposition 3 (by hockey-stick divergences); Dong, Roth,
         Su (2022), Appendix B.
     """
-    _checks.instance("phi", phi, Callable, "a function")
     bends = _checks.positive("kinks", np.asarray(kinks, float).reshape(-1))
     if isinstance(mechanism, AbstractTradeOff):
         mechanism = mechanism.as_mechanism()

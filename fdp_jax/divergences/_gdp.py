@@ -51,7 +51,7 @@ class GDPSummary(Record):
         return dataclasses.replace(self, mu_lower=ends.lower, mu=ends.upper)
 
 
-@explained
+@explained(delta=_checks.one(_checks.below_one))
 def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     """The smallest mu for which a mechanism is mu-GDP, and the regret of using it.
 
@@ -90,7 +90,6 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
         Dong, Roth, Su (2022), Definition 2.6 and Proposition 2.12 (duality); Gomez et
         al. (2025) for the summary and its regret.
     """
-    delta = _checks.scalar("delta", _checks.below_one("delta", delta))
     found, aside = resolved(mechanism, "gdp"), known(delta)
     # What lists leave out would matter for less.
     listed = aside is not None and aside >= _LISTED_ASIDE
@@ -99,7 +98,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     return _gdp(loss, delta, plain=outside_transformations())
 
 
-@explained
+@explained(mu=_checks.one(_checks.nonnegative_or_inf))
 def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     """The regret of summarizing a mechanism by G_mu.
 
@@ -129,7 +128,6 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     References:
         Kaissis et al. (2024) for the Delta-divergence; Gomez et al. (2025).
     """
-    mu = _checks.scalar("mu", _checks.nonnegative_or_inf("mu", mu))
     loss = resolved(mechanism, "gdp_regret").whole.composed
     # A plain call has no derivative, so it need not pay for one.
     return _regret(loss, mu, plain=outside_transformations())

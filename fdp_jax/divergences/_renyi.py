@@ -20,7 +20,6 @@ from ..curves import (
     Bound,
     at_any_length,
     elementwise,
-    one_end,
     over_signs,
     signs_of,
 )
@@ -43,7 +42,7 @@ _ORDERS = (
 _SINGLE_ROUNDING = 2.5e-7
 
 
-@explained
+@explained(order=_checks.positive)
 def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
     """Rényi divergence of the output with the record from the output without.
 
@@ -81,7 +80,6 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
         Mironov (2017), Definition 3 and Proposition 3 (closed forms); Mironov, Talwar
         and Zhang (2019) for the sampled Gaussian.
     """
-    order = _checks.positive("order", order)
     return _at_order(mechanism, order, "renyi")
 
 
@@ -300,7 +298,7 @@ def max_divergence(mechanism: Any) -> Float[Array, ""]:
     return _renyi(loss, np.inf, direction="both")
 
 
-@explained
+@explained(bound=_checks.member_of(Bound))
 def total_variation(
     mechanism: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -324,5 +322,4 @@ def total_variation(
     References:
         Dong, Roth, Su (2022), Appendix B.
     """
-    bound = one_end(bound)
     return mechanism.advantage(bound=bound)

@@ -42,7 +42,7 @@ class BlackwellOrder(Record):
     in the sum over inputs; a positive gap refutes the order."""
 
 
-@explained
+@explained(tolerance=_checks.tolerance)
 def blackwell_order(
     source: MarkovKernel, other: MarkovKernel, *, tolerance: float = 1e-9
 ) -> BlackwellOrder:
@@ -72,7 +72,6 @@ def blackwell_order(
     References:
         Blackwell (1953); Sherman (1951), Stein (1951).
     """
-    tolerance = _checks.tolerance(tolerance)
     for name, kernel in (("source", source), ("other", other)):
         require_kernel(name, kernel)
     a, b = source._known(), other._known()

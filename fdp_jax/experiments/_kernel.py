@@ -109,6 +109,7 @@ class MarkovKernel(Record):
         return cls(np.eye(count)[values])
 
     @classmethod
+    @explained(probs=_checks.probabilities)
     def mixture(cls, kernels: Any, *, probs: Any) -> "MarkovKernel":
         """One of several kernels at random, without telling which one.
 
@@ -124,7 +125,6 @@ class MarkovKernel(Record):
             TypeError: If one is no kernel.
         """
         kernels = tuple(require_kernel("kernels", kernel) for kernel in kernels)
-        probs = _checks.probabilities("probs", probs)
         shapes = {kernel.matrix.shape for kernel in kernels}
         _checks.require(
             len(shapes) == 1 and len(kernels) == probs.shape[0],
@@ -180,6 +180,7 @@ class MarkovKernel(Record):
         require_kernel("other", other)
         return self._made(jnp.kron, self.matrix, other.matrix)
 
+    @explained(values=_checks.vector_of(_checks.nonnegative))
     def of_measure(self, values: Any) -> Float[Array, " outputs"]:
         """The measure of the outputs, from one of the inputs: a row vector.
 
@@ -192,9 +193,9 @@ class MarkovKernel(Record):
         Raises:
             ValueError: If there are not as many as inputs, or one is negative.
         """
-        masses = _checks.vector("values", _checks.nonnegative, values)
-        return _acted(self._of_length(masses, 0), self.matrix)
+        return _acted(self._of_length(values, 0), self.matrix)
 
+    @explained(values=_checks.vector_of(_checks.finite))
     def of_function(self, values: Any) -> Float[Array, " inputs"]:
         """The mean of a function of the output, at every input: a column vector.
 
@@ -207,8 +208,7 @@ class MarkovKernel(Record):
         Raises:
             ValueError: If there are not as many as outputs, or one is not finite.
         """
-        found = _checks.vector("values", _checks.finite, values)
-        return _acted(self.matrix, self._of_length(found, 1))
+        return _acted(self.matrix, self._of_length(values, 1))
 
     def _of_length(self, values: Any, axis: int) -> Any:
         count, kind = self.matrix.shape[axis], ("inputs", "outputs")[axis]
@@ -237,6 +237,7 @@ class MarkovKernel(Record):
         """
         return TradeOff.from_error_rates(*self._vertices(neighbors))
 
+    @explained(tolerance=_checks.tolerance)
     def satisfies(
         self, guarantee: AbstractGuarantee, neighbors: Any, *, tolerance: float = 1e-12
     ) -> bool:
@@ -256,11 +257,11 @@ class MarkovKernel(Record):
                 is negative or not finite.
             TypeError: If the matrix is traced.
         """
-        tolerance = _checks.tolerance(tolerance)
         alpha, beta = self._vertices(neighbors)
         least = guarantee.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
         return bool(np.all(np.asarray(least) <= beta + tolerance))
 
+    @explained(epsilon=_checks.number(_checks.nonnegative), tolerance=_checks.tolerance)
     def is_private(
         self, *, epsilon: float, distances: Any, tolerance: float = 1e-12
     ) -> bool:
@@ -297,8 +298,6 @@ class MarkovKernel(Record):
             Bailie and Gong (2023), Definition 3; Kifer and Machanavajjhala (2014).
         """
         matrix = self._known()
-        epsilon = float(_checks.checked_scalar("epsilon", _checks.nonnegative, epsilon))
-        tolerance = _checks.tolerance(tolerance)
         found = np.asarray(_checks.nonnegative_or_inf("distances", distances), float)
         square = (len(matrix), len(matrix))
         _checks.require(

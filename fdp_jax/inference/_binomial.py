@@ -25,6 +25,9 @@ ALTERNATIVES = (*TAILS, "two-sided")
 METHODS = ("unbiased", "bonferroni")
 
 
+level, prob = _checks.one(_checks.open_share), _checks.one(_checks.probability)
+
+
 class PrivateTest(Record):
     """The most powerful f-DP test at its level, in its three forms."""
 
@@ -53,7 +56,7 @@ class Static(eqx.Module):
     """The alternative and method, as `kind_of` names them."""
 
 
-@explained
+@explained(null=_checks.probabilities, alpha=level, noise=noise_of)
 def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
     """The most powerful f-DP test for exchangeable bits, from the law of their sum.
 
@@ -85,12 +88,16 @@ def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
     References:
         Awan and Vadhan (2023), Theorem 4.4.
     """
-    noise = noise_of(noise)
-    null = _checks.probabilities("null", null)
-    return _most_powerful(noise, null, _level(alpha))
+    return _most_powerful(noise, null, alpha)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(TAILS),
+    num_records=record_count,
+    null_prob=prob,
+    alpha=level,
+    noise=noise_of,
+)
 def binomial_threshold(
     noise: Any, num_records: Any, null_prob: Any, *, alpha: Any, alternative="greater"
 ) -> Float[Array, ""]:
@@ -112,14 +119,18 @@ def binomial_threshold(
     Raises:
         ValueError: If an argument is out of range.
     """
-    kind = _checks.choice("alternative", alternative, TAILS)
-    n, prob = record_count("num_records", num_records), _prob("null_prob", null_prob)
-    return _threshold(
-        noise_of(noise), n, prob, _level(alpha), Static(window_length(n), kind)
-    )
+    static = Static(window_length(num_records), alternative)
+    return _threshold(noise, num_records, null_prob, alpha, static)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(ALTERNATIVES),
+    method=_checks.one_of(METHODS),
+    released=_checks.finite,
+    num_records=record_count,
+    null_prob=prob,
+    noise=noise_of,
+)
 def binomial_p_value(
     released: Any,
     noise: Any,
@@ -159,14 +170,18 @@ def binomial_p_value(
     References:
         Awan and Slavkovic (2020); Awan and Vadhan (2023), Theorem 4.4.
     """
-    kind = kind_of(alternative, method)
-    n, prob = record_count("num_records", num_records), _prob("null_prob", null_prob)
-    released = _checks.finite("released", released)
-    static = Static(window_length(n), kind)
-    return p_value_of(noise_of(noise), released, n, prob, static)
+    static = Static(window_length(num_records), kind_of(alternative, method))
+    return p_value_of(noise, released, num_records, null_prob, static)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(ALTERNATIVES),
+    method=_checks.one_of(METHODS),
+    released=_checks.one(_checks.finite),
+    num_records=record_count,
+    confidence=_checks.one(_checks.open_share),
+    noise=noise_of,
+)
 def binomial_interval_from(
     released: Any,
     noise: Any,
@@ -198,16 +213,18 @@ def binomial_interval_from(
     Raises:
         ValueError: If an argument is out of range.
     """
-    kind = kind_of(alternative, method)
-    n = record_count("num_records", num_records)
-    released = _checks.checked_scalar("released", _checks.finite, released)
-    confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
-    return interval_of(
-        noise_of(noise), released, n, confidence, Static(window_length(n), kind)
-    )
+    static = Static(window_length(num_records), kind_of(alternative, method))
+    return interval_of(noise, released, num_records, confidence, static)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(TAILS),
+    num_records=record_count,
+    null_prob=prob,
+    true_prob=prob,
+    alpha=level,
+    noise=noise_of,
+)
 def binomial_power(
     noise: Any,
     num_records: Any,
@@ -243,15 +260,17 @@ def binomial_power(
         >>> print(f"{power:.6f}")
         0.277203
     """
-    kind = _checks.choice("alternative", alternative, TAILS)
-    n = record_count("num_records", num_records)
-    probs = _prob("null_prob", null_prob), _prob("true_prob", true_prob)
-    return _power(
-        noise_of(noise), n, probs, _level(alpha), Static(window_length(n), kind)
-    )
+    static = Static(window_length(num_records), alternative)
+    return _power(noise, num_records, (null_prob, true_prob), alpha, static)
 
 
-@explained
+@explained(
+    null_prob=_checks.number(_checks.probability),
+    true_prob=_checks.number(_checks.probability),
+    power=_checks.number(_checks.open_share),
+    max_records=_checks.whole_in(1, LARGEST),
+    noise=noise_of,
+)
 def binomial_sample_size(
     noise: Any,
     null_prob: Any,
@@ -279,10 +298,7 @@ def binomial_sample_size(
     Raises:
         ValueError: If an argument is out of range, or max_records are not enough.
     """
-    noise = noise_of(noise)
-    power = float(_checks.checked_scalar("power", _checks.open_share, power))
-    max_records = _checks.whole("max_records", max_records, 1, LARGEST)
-    ends = float(_prob("null_prob", null_prob)), float(_prob("true_prob", true_prob))
+    ends = null_prob, true_prob
     _checks.require(ends[0] != ends[1], "true_prob must differ from null_prob", ends[1])
     kind = "greater" if ends[1] > ends[0] else "less"
 
@@ -299,18 +315,9 @@ def binomial_sample_size(
 # ------------------------------------------------------------------------- checks
 
 
-def _level(alpha: Any) -> Any:
-    return _checks.checked_scalar("alpha", _checks.open_share, alpha)
-
-
-def _prob(name: str, value: Any) -> Any:
-    return _checks.checked_scalar(name, _checks.probability, value)
-
-
 def kind_of(alternative: str, method: str) -> str:
-    kind = _checks.choice("alternative", alternative, ALTERNATIVES)
-    method = _checks.choice("method", method, METHODS)
-    return "bonferroni" if kind == "two-sided" and method == "bonferroni" else kind
+    twice = alternative == "two-sided" and method == "bonferroni"
+    return "bonferroni" if twice else alternative
 
 
 # ----------------------------------------------------------------- inside float64

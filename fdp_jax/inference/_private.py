@@ -22,7 +22,7 @@ from ..noise.sources import exact_tradeoff
 from ..tradeoff import AbstractTradeOff
 
 
-def noise_of(source: Any) -> CanonicalNoise:
+def noise_of(name: str, source: Any) -> CanonicalNoise:
     """Canonical noise for a count, from a guarantee or ready-made."""
     noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
     if is_traced(noise.sensitivity):
@@ -36,7 +36,7 @@ def noise_of(source: Any) -> CanonicalNoise:
 _UNIT = "noise must have sensitivity 1 for counts"
 
 
-@explained
+@explained(phi=_checks.vector_of(_checks.probability))
 def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
     """The excess of a test over f-DP: the largest phi(x) - (1 - f(phi(x'))).
 
@@ -64,7 +64,6 @@ def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
     References:
         Awan and Vadhan (2023), Lemma 4.1.
     """
-    phi = _checks.vector("phi", _checks.probability, phi)
     if pairs is None:
         k = np.arange(phi.size - 1)
         pairs = np.stack([k, k + 1], axis=1)
@@ -81,7 +80,7 @@ def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
     return _excess(exact_tradeoff(f, Bound.PESSIMISTIC), phi, pairs)
 
 
-@explained
+@explained(phi=_checks.vector_of(_checks.probability))
 def is_private_test(
     phi: Any, f: Any, *, pairs: Any = None, tolerance: float = 1e-12
 ) -> bool:
@@ -100,11 +99,10 @@ def is_private_test(
     Raises:
         ValueError: As in `privacy_excess`.
     """
-    phi = _checks.vector("phi", _checks.probability, phi)
     return bool(privacy_excess(phi, f, pairs=pairs) <= _checks.rounding(phi, tolerance))
 
 
-@explained
+@explained(phi=_checks.probability, noise=noise_of)
 def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
     """T = F^-1(phi(x)) + N: an f-DP summary of the data from an f-DP test.
 
@@ -128,10 +126,14 @@ def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
     References:
         Awan and Vadhan (2023), Theorem 4.3.
     """
-    return _statistic(noise_of(noise), key, _checks.probability("phi", phi))
+    return _statistic(noise, key, phi)
 
 
-@explained
+@explained(
+    statistic=_checks.one(_checks.real),
+    phi=_checks.vector_of(_checks.probability),
+    noise=noise_of,
+)
 def free_p_value(
     statistic: Any, noise: Any, phi: Any, null: Any
 ) -> Float[Array, "..."]:
@@ -154,8 +156,6 @@ def free_p_value(
     References:
         Awan and Vadhan (2023), Theorem 4.3.
     """
-    noise = noise_of(noise)
-    phi = _checks.vector("phi", _checks.probability, phi)
     traced = is_traced(null)
     rows = jnp.atleast_2d(null) if traced else np.atleast_2d(np.asarray(null, float))
     _checks.require(
@@ -166,9 +166,7 @@ def free_p_value(
     rows = _checks.probability("null", rows)
     np_or_jnp = jnp if traced else np
     rows = np_or_jnp.stack([_checks.total("null", row, 1e-8) for row in rows])
-    return _free_p(
-        noise, phi, rows, _checks.checked_scalar("statistic", _checks.real, statistic)
-    )
+    return _free_p(noise, phi, rows, statistic)
 
 
 @in_float64

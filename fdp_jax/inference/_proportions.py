@@ -21,7 +21,7 @@ from ..mechanisms import (
 )
 from ..noise import CanonicalNoise
 from . import _sums
-from ._binomial import _level, _prob
+from ._binomial import level, prob
 from ._cells import difference_p, noisy
 from ._counts import (
     Window,
@@ -54,7 +54,7 @@ class _Sizes(eqx.Module):
     kind: str = eqx.field(static=True, default="")
 
 
-@explained
+@explained(alternative=_checks.one_of(ALTERNATIVES), noise=noise_of)
 def two_proportion_p_value(
     released_x: Any,
     released_y: Any,
@@ -91,13 +91,11 @@ def two_proportion_p_value(
         Awan and Vadhan (2023) describe such a test by inversion of characteristic
         functions; this is a reconstruction with the same statistic and plug-in.
     """
-    kind = _checks.choice("alternative", alternative, ALTERNATIVES)
-    noise = noise_of(noise)
     given = released_x, released_y, num_records_x, num_records_y
-    return p_value_of(noise, *two_groups(noise, *given, kind))
+    return p_value_of(noise, *two_groups(noise, *given, alternative))
 
 
-@explained
+@explained(confidence=_checks.one(_checks.open_share), noise=noise_of)
 def two_proportion_interval_from(
     released_x: Any,
     released_y: Any,
@@ -125,14 +123,14 @@ def two_proportion_interval_from(
     Raises:
         ValueError: If an argument is out of range.
     """
-    confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
-    noise = noise_of(noise)
     given = released_x, released_y, num_records_x, num_records_y
     groups, sizes = two_groups(noise, *given, "")
     return interval_of(noise, groups, confidence, sizes)
 
 
-@explained
+@explained(
+    num_records_x=record_count, num_records_y=record_count, alpha=level, noise=noise_of
+)
 def semi_private_threshold(
     noise: Any, num_records_x: Any, num_records_y: Any, total: Any, *, alpha: Any
 ) -> Float[Array, ""]:
@@ -160,16 +158,20 @@ def semi_private_threshold(
         Lemma 4.1 (one step in y at fixed z changes two records) and is a
         reconstruction.
     """
-    n, m = (
-        record_count("num_records_x", num_records_x),
-        record_count("num_records_y", num_records_y),
-    )
+    n, m = num_records_x, num_records_y
     total = success_count("total", total, "num_records_x + num_records_y", n + m)
     sizes = _Sizes(0, window_length(m), 0)
-    return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
+    return _semi_threshold(noise, n, m, total, alpha, sizes)
 
 
-@explained
+@explained(
+    num_records_x=_checks.whole_in(1, _MOST_FOR_POWER),
+    num_records_y=_checks.whole_in(1, _MOST_FOR_POWER),
+    prob_x=prob,
+    prob_y=prob,
+    alpha=level,
+    noise=noise_of,
+)
 def semi_private_power(
     noise: Any,
     num_records_x: int,
@@ -198,11 +200,19 @@ def semi_private_power(
     Raises:
         ValueError: If an argument is out of range.
     """
-    n = _checks.whole("num_records_x", num_records_x, 1, _MOST_FOR_POWER)
-    m = _checks.whole("num_records_y", num_records_y, 1, _MOST_FOR_POWER)
-    probs = _prob("prob_x", prob_x), _prob("prob_y", prob_y)
-    sizes = _Sizes(_power_of_two(n + m + 1), _power_of_two(m + 1), 0)
-    return _semi_power(noise_of(noise), float(n), float(m), probs, _level(alpha), sizes)
+    sizes = _Sizes(
+        _power_of_two(num_records_x + num_records_y + 1),
+        _power_of_two(num_records_y + 1),
+        0,
+    )
+    return _semi_power(
+        noise,
+        float(num_records_x),
+        float(num_records_y),
+        (prob_x, prob_y),
+        alpha,
+        sizes,
+    )
 
 
 # ------------------------------------------------------------------------- checks

@@ -62,7 +62,14 @@ class Release(Record):
         return "\n".join([*lines, f"guarantee  {_described(self.guarantee)}"])
 
 
-@explained
+def _confidence(name: str, value: Any) -> float:
+    _checks.require(
+        not is_traced(value), f"{name} must be known", "a traced number", TypeError
+    )
+    return float(_checks.checked_scalar(name, _checks.open_share, value))
+
+
+@explained(count=_checks.one(_checks.finite), confidence=_confidence)
 def release_count(
     key: Any, count: Any, f: Any, *, sensitivity: Any = None, confidence: float = 0.95
 ) -> Release:
@@ -88,18 +95,23 @@ def release_count(
         ValueError: If an argument is out of range, or ready-made noise has another
             sensitivity.
     """
-    confidence = _confidence(confidence)
     if isinstance(f, CanonicalNoise):
         noise = f.made_for(sensitivity)
     else:
         unit = 1.0 if sensitivity is None else sensitivity
         noise = canonical_noise(f, sensitivity=unit)
-    count = _checks.checked_scalar("count", _checks.finite, count)
     released, interval = _count(noise, key, count, confidence)
     return Release((released,), released, interval, None, noise, confidence, True)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(_binomial.ALTERNATIVES),
+    method=_checks.one_of(_binomial.METHODS),
+    num_records=record_count,
+    null_prob=_checks.one(_checks.probability),
+    confidence=_confidence,
+    f=noise_of,
+)
 def binomial_test(
     key: Any,
     count: Any,
@@ -140,13 +152,18 @@ def binomial_test(
         >>> bool(found.interval[0] < found.estimate < found.interval[1])
         True
     """
-    null_prob = _checks.checked_scalar("null_prob", _checks.probability, null_prob)
     kind = _binomial.kind_of(alternative, method)
     given = key, count, num_records, null_prob, f
     return _proportion_release(*given, kind, confidence)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(_binomial.ALTERNATIVES),
+    method=_checks.one_of(_binomial.METHODS),
+    num_records=record_count,
+    confidence=_confidence,
+    f=noise_of,
+)
 def binomial_interval(
     key: Any,
     count: Any,
@@ -181,7 +198,13 @@ def binomial_interval(
     return _proportion_release(key, count, num_records, None, f, kind, confidence)
 
 
-@explained
+@explained(
+    alternative=_checks.one_of(_binomial.ALTERNATIVES),
+    num_records_x=record_count,
+    num_records_y=record_count,
+    confidence=_confidence,
+    f=noise_of,
+)
 def two_proportion_test(
     key: Any,
     count_x: Any,
@@ -214,19 +237,16 @@ def two_proportion_test(
     Raises:
         ValueError: If an argument is out of range.
     """
-    kind = _binomial.kind_of(alternative, "unbiased")
-    confidence, noise = _confidence(confidence), noise_of(f)
-    n = record_count("num_records_x", num_records_x)
-    m = record_count("num_records_y", num_records_y)
+    n, m = num_records_x, num_records_y
     counts = (
         success_count("count_x", count_x, "num_records_x", n),
         success_count("count_y", count_y, "num_records_y", m),
     )
-    groups, sizes = _proportions.two_groups(noise, *counts, n, m, kind)
+    groups, sizes = _proportions.two_groups(f, *counts, n, m, alternative)
     released, estimate, interval, p = _two_proportions(
-        noise, key, groups, confidence, sizes
+        f, key, groups, confidence, sizes
     )
-    return Release(released, estimate, interval, p, noise, confidence, False)
+    return Release(released, estimate, interval, p, f, confidence, False)
 
 
 def _described(f: AbstractTradeOff) -> str:
@@ -242,15 +262,13 @@ def _proportion_release(
     count: Any,
     num_records: Any,
     null_prob: Any,
-    f: Any,
+    noise: CanonicalNoise,
     kind: str,
     confidence: float,
 ) -> Release:
-    confidence, noise = _confidence(confidence), noise_of(f)
-    n = record_count("num_records", num_records)
-    count = success_count("count", count, "num_records", n)
-    static = _binomial.Static(window_length(n), kind)
-    given = count, n, null_prob, confidence
+    count = success_count("count", count, "num_records", num_records)
+    static = _binomial.Static(window_length(num_records), kind)
+    given = count, num_records, null_prob, confidence
     released, estimate, interval, p = _proportion(noise, key, given, static)
     return Release((released,), estimate, interval, p, noise, confidence, True)
 
@@ -260,13 +278,6 @@ def _shown(value: float, width: float) -> str:
     ratio = abs(value) / width if 0 < width < math.inf else 1.0
     digits = 6 + max(0, math.ceil(math.log10(max(ratio, 1.0)) - 2))
     return f"{value:.{min(digits, 17)}g}"
-
-
-def _confidence(value: Any) -> float:
-    _checks.require(
-        not is_traced(value), "confidence must be known", "a traced number", TypeError
-    )
-    return float(_checks.checked_scalar("confidence", _checks.open_share, value))
 
 
 # ----------------------------------------------------------------- inside float64

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -16,7 +15,7 @@ from ..mechanisms import (
 )
 from ..noise import CanonicalNoise
 from . import _sums
-from ._binomial import Static, _level
+from ._binomial import Static, level, prob
 from ._counts import binomial_window, record_count, window_length
 from ._private import noise_of
 
@@ -30,7 +29,7 @@ class UnbiasedTest(Record):
     """m: reject if |X - k| + N >= m."""
 
 
-@explained
+@explained(num_records=record_count, null_prob=level, alpha=level, noise=noise_of)
 def unbiased_test(
     noise: Any, num_records: Any, null_prob: Any, *, alpha: Any
 ) -> UnbiasedTest:
@@ -51,12 +50,17 @@ def unbiased_test(
     References:
         Awan and Slavkovic (2020).
     """
-    n = record_count("num_records", num_records)
-    prob = _checks.checked_scalar("null_prob", _checks.open_share, null_prob)
-    return _unbiased(noise_of(noise), n, prob, _level(alpha), Static(window_length(n)))
+    static = Static(window_length(num_records))
+    return _unbiased(noise, num_records, null_prob, alpha, static)
 
 
-@explained
+@explained(
+    num_records=record_count,
+    null_prob=level,
+    true_prob=prob,
+    alpha=level,
+    noise=noise_of,
+)
 def unbiased_power(
     noise: Any, num_records: Any, null_prob: Any, true_prob: Any, *, alpha: Any
 ) -> Float[Array, ""]:
@@ -78,11 +82,8 @@ def unbiased_power(
     Raises:
         ValueError: If an argument is out of range.
     """
-    n = record_count("num_records", num_records)
-    null = _checks.checked_scalar("null_prob", _checks.open_share, null_prob)
-    true = _checks.checked_scalar("true_prob", _checks.probability, true_prob)
-    probs, static = (null, true), Static(window_length(n))
-    return _power(noise_of(noise), n, probs, _level(alpha), static)
+    static = Static(window_length(num_records))
+    return _power(noise, num_records, (null_prob, true_prob), alpha, static)
 
 
 @in_float64

@@ -21,7 +21,7 @@ _MOST = 500.0
 """Of epsilon."""
 
 
-@explained
+@explained(num_points=_checks.whole_in(2, 100000))
 def from_pld(
     pld: Any, *, num_points: int = 1000, relation: Any = ADD_OR_REMOVE_ONE
 ) -> AbstractMechanism:
@@ -57,7 +57,6 @@ def from_pld(
             f"{pld!r}",
             TypeError,
         )
-    num_points = _checks.whole("num_points", num_points, 2, 100_000)
     epsilons = _thresholds(pld, num_points)
     deltas = np.clip(pld.get_delta_for_epsilon(list(epsilons)), 0.0, 1.0)
     x, delta = hull_below(np.exp(epsilons), deltas)

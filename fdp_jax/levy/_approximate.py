@@ -108,7 +108,7 @@ def small_jump_error(
     return float(min(total * (1 + 1e-10), 0.5))
 
 
-@explained
+@explained(symmetric=_checks.flag, num_points=_checks.whole_in(8, 1 << 14))
 def from_density(
     density: Callable[[Any], Any],
     *,
@@ -136,15 +136,13 @@ def from_density(
         ValueError: If a number is out of range, the density is negative or not
             integrable as far as quadrature can tell, or it is not symmetric as stated.
     """
-    count = _checks.whole("num_points", num_points, 8, 1 << 14)
-    symmetric = _checks.flag("symmetric", symmetric)
     _checks.require(
         0 < cut < reach < np.inf,
         "cut must be in (0, reach)",
         f"{cut} and reach = {reach}",
     )
     values = lambda x: _checked_density(density, x, symmetric)
-    edges = np.geomspace(cut, reach, count)
+    edges = np.geomspace(cut, reach, num_points)
     up = _spread(values, edges[:-1], edges[1:])
     down = _spread(values, -edges[1:], -edges[:-1])
     jumps = np.concatenate([-edges[::-1], edges])

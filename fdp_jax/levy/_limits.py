@@ -138,7 +138,7 @@ def _central(
     return limit, _infinite(loss)
 
 
-@explained
+@explained(num_points=_checks.whole_in(4, 1 << 12))
 def jump_limit(
     mechanism: Any, *, cut: float = 0.05, num_points: int = 64, reach: float = 40.0
 ) -> LevyTriplet:
@@ -179,8 +179,7 @@ def jump_limit(
         "cut must be in (0, reach)",
         f"{cut} and reach = {reach}",
     )
-    count = _checks.whole("num_points", num_points, 4, 1 << 12)
-    sides = np.geomspace(cut, reach, count)
+    sides = np.geomspace(cut, reach, num_points)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
     small = np.abs(0.5 * (edges[:-1] + edges[1:])) < cut

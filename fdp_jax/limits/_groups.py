@@ -21,7 +21,7 @@ from ..tradeoff.closed import closed_form
 _MOST = 64
 
 
-@explained
+@explained(distance=_checks.one(_checks.nonnegative_or_inf), f=require_guarantee)
 def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     """f^(k), what f promises for data sets k steps apart.
 
@@ -46,8 +46,6 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     References:
         Dong, Roth, Su (2022), Theorem 2.14.
     """
-    f = require_guarantee("f", f)
-    distance = _checks.checked_scalar("distance", _checks.nonnegative_or_inf, distance)
     number = known(distance)
     if number is not None and np.isinf(number):
         return tradeoff.BlatantNonPrivacy()

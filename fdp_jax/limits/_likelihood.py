@@ -17,7 +17,13 @@ from ..mechanisms import (
 Pair = tuple[Float[Array, "..."], Float[Array, "..."]]
 
 
-@explained
+@explained(
+    connected=_checks.flag,
+    log_density=_checks.below_infinity,
+    epsilon=_checks.nonnegative,
+    distance=_checks.nonnegative_or_inf,
+    mass=_checks.probability,
+)
 def marginal_bounds(
     log_density: Any,
     *,
@@ -67,18 +73,14 @@ def marginal_bounds(
         Bailie and Gong (2023), Theorems 6 and 10.  Their lower bound lacks the factor
         w; without it it fails for a model with data sets of another component.
     """
-    log_density = _checks.below_infinity("log_density", log_density)
-    epsilon, distance = _steps(epsilon, distance)
-    return _marginal(
-        log_density,
-        epsilon,
-        distance,
-        _checks.probability("mass", mass),
-        _checks.flag("connected", connected),
-    )
+    return _marginal(log_density, epsilon, distance, mass, connected)
 
 
-@explained
+@explained(
+    statistic=_checks.finite,
+    epsilon=_checks.finite_positive,
+    num_records=_checks.nonnegative,
+)
 def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pair:
     """The best such bounds for n bits and Laplace noise on their sum.
 
@@ -97,13 +99,12 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     References:
         Bailie and Gong (2023), Example 3 (with the sign of the exponent mended).
     """
-    statistic = _checks.finite("statistic", statistic)
-    epsilon = _checks.finite_positive("epsilon", epsilon)
-    n = _checks.nonnegative("num_records", num_records)
-    return _laplace_sum(statistic, epsilon, _checks.whole_number("num_records", n))
+    return _laplace_sum(
+        statistic, epsilon, _checks.whole_number("num_records", num_records)
+    )
 
 
-@explained
+@explained(epsilon=_checks.nonnegative, num_records=_checks.nonnegative)
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     """The bounds for n bits by randomized response.
 
@@ -120,12 +121,15 @@ def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     References:
         Bailie and Gong (2023), Example 4.
     """
-    epsilon = _checks.nonnegative("epsilon", epsilon)
-    n = _checks.nonnegative("num_records", num_records)
-    return _local(epsilon, _checks.whole_number("num_records", n))
+    return _local(epsilon, _checks.whole_number("num_records", num_records))
 
 
-@explained
+@explained(
+    connected=_checks.flag,
+    prior=_checks.probability,
+    epsilon=_checks.nonnegative,
+    distance=_checks.nonnegative_or_inf,
+)
 def posterior_bounds(
     prior: Any, *, epsilon: Any, distance: Any, connected: bool
 ) -> Pair:
@@ -164,9 +168,7 @@ def posterior_bounds(
     References:
         Bailie and Gong (2023), Theorem 11, sharpened.
     """
-    prior = _checks.probability("prior", prior)
-    epsilon, distance = _steps(epsilon, distance)
-    return _posterior(prior, epsilon, distance, _checks.flag("connected", connected))
+    return _posterior(prior, epsilon, distance, connected)
 
 
 @explained
@@ -192,13 +194,6 @@ def posterior_density_bounds(
     """
     return marginal_bounds(
         log_prior_density, epsilon=epsilon, distance=distance, connected=connected
-    )
-
-
-def _steps(epsilon: Any, distance: Any) -> tuple[Any, Any]:
-    return (
-        _checks.nonnegative("epsilon", epsilon),
-        _checks.nonnegative_or_inf("distance", distance),
     )
 
 

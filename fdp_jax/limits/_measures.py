@@ -85,6 +85,11 @@ def _range_of(log_p: Array, log_q: Array, both: bool) -> Array:
     return jnp.where(high >= low, high - low, 0.0)
 
 
+def _indicator(name: str, value: Any) -> Any:
+    value = value.astype(float) if value.dtype == bool else value
+    return _checks.checked(name, value, "0 or 1", lambda x: (x == 0) | (x == 1))
+
+
 class MeasureInterval(Record):
     """All measures mu with L <= mu <= U, for finitely many points.
 
@@ -122,6 +127,10 @@ class MeasureInterval(Record):
         )
 
     @classmethod
+    @explained(
+        log_p=_checks.vector_of(_checks.below_infinity),
+        epsilon=_checks.one(_checks.nonnegative),
+    )
     def around(cls, log_p: Any, *, epsilon: Any) -> "MeasureInterval":
         """I(e^-epsilon P, e^epsilon P): where epsilon-DP keeps P's neighbors.
 
@@ -135,10 +144,9 @@ class MeasureInterval(Record):
         Raises:
             ValueError: If epsilon is out of range.
         """
-        epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        log_p = _checks.vector("log_p", _checks.below_infinity, log_p)
         return cls(_moved(log_p, -epsilon), _moved(log_p, epsilon))
 
+    @explained(factor=_checks.one(_checks.finite_positive))
     def scaled(self, factor: Any) -> "MeasureInterval":
         """The interval of the measures times a number.
 
@@ -151,7 +159,6 @@ class MeasureInterval(Record):
         Raises:
             ValueError: If the factor is out of range.
         """
-        factor = _checks.checked_scalar("factor", _checks.finite_positive, factor)
         move = _log(factor)
         return MeasureInterval(
             _moved(self.log_lower, move), _moved(self.log_upper, move)
@@ -173,6 +180,9 @@ class MeasureInterval(Record):
         lower = jnp.maximum(self.log_lower, other.log_lower)
         return MeasureInterval(lower, jnp.minimum(self.log_upper, other.log_upper))
 
+    @explained(
+        log_p=_checks.vector_of(_checks.below_infinity), tolerance=_checks.tolerance
+    )
     def contains(self, log_p: Any, *, tolerance: float = 1e-12) -> bool:
         """Whether a measure is in the interval.
 
@@ -183,11 +193,11 @@ class MeasureInterval(Record):
         Returns:
             True or False.
         """
-        p = np.asarray(_checks.vector("log_p", _checks.below_infinity, log_p))
+        p = np.asarray(log_p)
         low, high = np.asarray(self.log_lower), np.asarray(self.log_upper)
-        tolerance = _checks.tolerance(tolerance)
         return bool(np.all((p >= low - tolerance) & (p <= high + tolerance)))
 
+    @explained(event=_checks.vector_of(_indicator))
     def event_bounds(self, event: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The least and largest mu(A) / mu(all) over the interval.
 
@@ -200,8 +210,9 @@ class MeasureInterval(Record):
         Raises:
             ValueError: If it is no such vector, or of another length.
         """
-        return self.mean_bounds(_checks.vector("event", _indicator, event))
+        return self.mean_bounds(event)
 
+    @explained(values=_checks.vector_of(_checks.finite))
     def mean_bounds(self, values: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The least and largest normalized mean of a function over the interval.
 
@@ -223,7 +234,6 @@ class MeasureInterval(Record):
         References:
             DeRobertis and Hartigan (1981), Theorem 4.1.
         """
-        values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
         nothing = lambda x: (x == -np.inf).all()
         upper = _checks.error_if(
@@ -240,11 +250,6 @@ def _moved(logs: Array, move: Array) -> Array:
 @in_float64(cast_out=False)
 def _log(factor: Array) -> Array:
     return jnp.log(as_float(factor))
-
-
-def _indicator(name: str, value: Any) -> Any:
-    value = value.astype(float) if value.dtype == bool else value
-    return _checks.checked(name, value, "0 or 1", lambda x: (x == 0) | (x == 1))
 
 
 _NO_MEAN = "log_upper must be above -inf at some point: the zero measure has no mean"

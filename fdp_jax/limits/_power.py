@@ -20,7 +20,6 @@ from .._internal._special import log1mexp, safe_log
 from ..curves import (
     AbstractGuarantee,
     Bound,
-    one_end,
     with_gradient,
 )
 from ..engines import Interval
@@ -33,7 +32,7 @@ _LOG_GAPS = -1.5, 7.5
 """Middle and half of the range in which the logarithm of a gap is searched."""
 
 
-@explained
+@explained(connected=_checks.flag, bound=_checks.member_of(Bound))
 def power_bound(
     alpha: Any,
     f: AbstractGuarantee,
@@ -84,11 +83,10 @@ def power_bound(
         Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
         coupling; its printed condition on the supports is too weak.
     """
-    bound = one_end(bound)
     return _far(f, distance, connected).tpr(fpr=alpha, bound=bound)
 
 
-@explained
+@explained(alpha=_checks.rate, epsilon=_checks.nonnegative)
 def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
     """The printed form of the theorem, min(1, alpha e^{k eps}).
 
@@ -108,12 +106,10 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     References:
         Bailie and Gong (2023), Theorem 8; Wasserman and Zhou (2010), Theorem 2.4.
     """
-    alpha = _checks.rate("alpha", alpha)
-    epsilon = _checks.nonnegative("epsilon", epsilon)
     return _pure_power(alpha, epsilon, _checks.nonnegative("distance", distance)).upper
 
 
-@explained
+@explained(bound=_checks.member_of(Bound), distance_probs=_checks.probabilities)
 def coupled_power_bound(
     alpha: Any,
     f: AbstractGuarantee,
@@ -142,23 +138,27 @@ def coupled_power_bound(
     Raises:
         ValueError: If an argument is out of range.
     """
-    bound = one_end(bound)
-    probs = _checks.probabilities("distance_probs", distance_probs)
     _checks.require(
-        probs.size <= _FARTHEST_GROUP + 1,
+        distance_probs.size <= _FARTHEST_GROUP + 1,
         f"distance_probs must have at most {_FARTHEST_GROUP + 1} entries",
-        probs.size,
+        distance_probs.size,
     )
     epsilon = pure_epsilon(f)
-    if probs.size > 1 and epsilon is not None:
-        mixed = tradeoff.TradeOff(_pure_mixture(epsilon, probs))
+    if distance_probs.size > 1 and epsilon is not None:
+        mixed = tradeoff.TradeOff(_pure_mixture(epsilon, distance_probs))
     else:
-        parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
-        mixed = tradeoff.Mixture(parts, probs=probs)
+        parts = [
+            _as_tradeoff(group_guarantee(f, k)) for k in range(distance_probs.size)
+        ]
+        mixed = tradeoff.Mixture(parts, probs=distance_probs)
     return mixed.tpr(fpr=alpha, bound=bound)
 
 
-@explained
+@explained(
+    num_records=_checks.whole_in(1, 64),
+    prob_x=_checks.one(_checks.probability),
+    prob_y=_checks.one(_checks.probability),
+)
 def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " k"]:
     """P(D = k) for n independent bits with two success probabilities.
 
@@ -175,13 +175,10 @@ def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " 
     Raises:
         ValueError: If an argument is out of range.
     """
-    n = _checks.whole("num_records", num_records, 1, 64)
-    prob_x = _checks.checked_scalar("prob_x", _checks.probability, prob_x)
-    prob_y = _checks.checked_scalar("prob_y", _checks.probability, prob_y)
-    return _distances(prob_x, prob_y, _Size(n))
+    return _distances(prob_x, prob_y, _Size(num_records))
 
 
-@explained
+@explained(connected=_checks.flag, bound=_checks.member_of(Bound), prob=_checks.rate)
 def event_bounds(
     prob: Any,
     f: AbstractGuarantee,
@@ -208,9 +205,7 @@ def event_bounds(
     Raises:
         ValueError: If an argument is out of range.
     """
-    bound = one_end(bound)
     far = _far(f, distance, connected)
-    prob = _checks.rate("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
         return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
     alpha = _complement(prob)
@@ -237,7 +232,11 @@ def adversary_error(
     return group_guarantee(f, distance).bayes_error(prior=prior)
 
 
-@explained
+@explained(
+    bound=_checks.member_of(Bound),
+    epsilon=_checks.one(_checks.finite),
+    f=require_guarantee,
+)
 def odds_tail_bound(
     epsilon: Any, f: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -269,9 +268,6 @@ def odds_tail_bound(
         >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
         0.014190
     """
-    bound = one_end(bound)
-    f = require_guarantee("f", f)
-    epsilon = _checks.checked_scalar("epsilon", _checks.finite, epsilon)
     gap = _best_gap(f, epsilon, bound)
     if not outside_transformations():
         return _traced_odds_tail(f, epsilon, gap, bound).upper
@@ -283,12 +279,11 @@ def odds_tail_bound(
 
 def _far(f: AbstractGuarantee, distance: Any, connected: bool) -> AbstractGuarantee:
     """The guarantee at a distance, unless no path leads there."""
-    path = _checks.flag("connected", connected)
-    return group_guarantee(f, distance if path else np.inf)
+    return group_guarantee(f, distance if connected else np.inf)
 
 
 @in_float64(cast_out=False)
-def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
+def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Any) -> Array:
     """Eps - e' where the bound is about least; any gap gives a bound."""
     arrays, rest = eqx.partition((f, epsilon), eqx.is_inexact_array)
     f, epsilon = eqx.combine(stop_gradient(arrays), rest)
@@ -296,9 +291,7 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
     return jnp.exp(zoomed(tail, *_LOG_GAPS, points=33, rounds=9)[0])
 
 
-def _odds_tail(
-    f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Bound
-) -> Outward:
+def _odds_tail(f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Any) -> Outward:
     epsilon, gap = as_float(epsilon), as_float(gap)
     log_tail = jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0)
     tail = Interval(log_tail, log_tail, log_tail).exponential()
@@ -310,7 +303,7 @@ _traced_odds_tail = in_float64(_odds_tail)
 
 
 def _log_odds_tail(
-    f: AbstractGuarantee, epsilon: Array, gaps: Array, bound: Bound
+    f: AbstractGuarantee, epsilon: Array, gaps: Array, bound: Any
 ) -> Array:
     # The gap that is left after rounding, which may not be none.
     below = jnp.nextafter(stop_gradient(epsilon), -jnp.inf)

@@ -9,6 +9,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, PyTree, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
@@ -33,6 +34,8 @@ from ._fields import (
 )
 from ._relations import ADD_OR_REMOVE_ONE, Sensitivity, relation_field
 
+_shape = _checks.numbers_that_are("in (1, 16]", lambda x: (x > 1) & (x <= 16))
+
 
 class AdditiveNoise(AbstractMechanism):
     """A statistic plus noise, log-concave and symmetric about zero.
@@ -50,6 +53,7 @@ class AdditiveNoise(AbstractMechanism):
         """Scale of the noise over the sensitivity."""
 
     @classmethod
+    @explained(scale=_checks.positive)
     def for_sensitivity(
         cls, sensitivity: Sensitivity, *, scale: Any, **options: Any
     ) -> "AdditiveNoise":
@@ -69,7 +73,6 @@ class AdditiveNoise(AbstractMechanism):
         """
         wanted = Sensitivity, "a Sensitivity(value, norm=..., relation=...)"
         _checks.instance("sensitivity", sensitivity, *wanted)
-        scale = _checks.positive("scale", scale)
         ratio = quotient(scale, sensitivity.in_norm(*cls.norms))
         named = {"noise_multiplier": ratio, "relation": sensitivity.relation}
         return cls(**named, **options)
@@ -212,7 +215,7 @@ class GeneralizedGaussian(AdditiveNoise):
 
     noise_multiplier: Real[ArrayLike, ""] | None = _noise_field()
     shape: Real[ArrayLike, ""] | None = parameter(
-        "shape", _checks.shape, Search(0, 1.001, 16.0, 2.0), default=None, kw_only=True
+        "shape", _shape, Search(0, 1.001, 16.0, 2.0), default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 

@@ -8,12 +8,16 @@ from jax import lax
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import ahead_of_time, known
 from .._internal._precision import in_float64
 
 _MOST_STEPS = 1 << 20
 
 
+@explained(
+    num_steps=_checks.whole_in(1, _MOST_STEPS), power=_checks.one(_checks.probability)
+)
 def banded_inverse(num_steps: int, bands: int, power: Any) -> Any:
     """First column of C, whose inverse has the first coefficients of (1 - x)^power.
 
@@ -25,10 +29,8 @@ def banded_inverse(num_steps: int, bands: int, power: Any) -> Any:
     Returns:
         An array of shape (num_steps,), in double precision where the power is known.
     """
-    n = _checks.whole("num_steps", num_steps, 1, _MOST_STEPS)
-    bands = _checks.whole("bands", bands, 1, n)
-    power = _checks.checked_scalar("power", _checks.probability, power)
-    of = np.arange(1.0, bands), np.arange(1.0, n)
+    bands = _checks.whole("bands", bands, 1, num_steps)
+    of = np.arange(1.0, bands), np.arange(1.0, num_steps)
     if known(power) is None:
         return in_float64(_column)(power, *of)
     return np.asarray(_known_column(power, *of))

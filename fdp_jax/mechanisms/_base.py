@@ -47,7 +47,7 @@ class _Query(NamesToAsk, AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
-    @explained
+    @explained(method=_checks.one_of(METHODS), split=_checks.flag)
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
@@ -76,11 +76,9 @@ class _Query(NamesToAsk, AbstractGuarantee):
             ValueError: If there is no such engine, or (from a query) if it is not
                 available for this composition.
         """
-        _checks.choice("method", method, METHODS)
         if points is not None:
             check_points(method, points)
         mechanism, direction, _ = self._subject()
-        split = _checks.flag("split", split)
         size = Method.points if points is None else int(points)
         return View(mechanism, direction, Method(method, size, split))
 
@@ -274,7 +272,7 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
         own = frozenset() if self._scheme is None else frozenset({self._scheme})
         return own.union(*(part.samplings() for part in self.made_of()))
 
-    @explained
+    @explained(size=_checks.whole_in(1, 64))
     def group(self, size: int) -> "AbstractMechanism":
         """This mechanism's guarantee for `size` records changed in the same way.
 
@@ -292,7 +290,6 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
             ValueError: If size is not a whole number from 1 to 64, or the group's
                 guarantee is not available.
         """
-        size = _checks.whole("size", size, 1, 64)
         return self if size == 1 else self._group(size)
 
     def _group(self, size: int) -> "AbstractMechanism":
@@ -335,7 +332,7 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
 
         return Composition((self,), (num_steps,))
 
-    @explained
+    @explained(num_points=_checks.whole_in(8, 1 << 20))
     def curve(self, *, num_points: int = 129) -> Curve:
         """The whole guarantee on a shared grid, as certified data.
 
@@ -349,7 +346,6 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
         Raises:
             ValueError: If num_points is out of range or a parameter is not set.
         """
-        num_points = _checks.whole("num_points", num_points, 8, 1 << 20)
         found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
         return found if self.attained() is None else pessimistic(found)
 

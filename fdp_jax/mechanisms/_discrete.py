@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._logs import LOG_2
 from .._internal._precision import in_float64
 from .._internal._tolerances import SKELLAM_MASS
@@ -40,6 +41,9 @@ _NODES = 27
 _ORDERS = np.concatenate([np.arange(2.0, 129), np.arange(136.0, 1025, 8)])
 _REACH = 64.0
 """Scales to either side that are looked at."""
+
+
+_scale = _checks.numbers_that_are("in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
 
 
 def _steps_apart() -> Any:
@@ -85,9 +89,7 @@ class DiscreteGaussian(_IntegerNoise):
         Canonne, Kamath, Steinke (2020).
     """
 
-    scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.discrete_scale, SCALE, default=None
-    )
+    scale: Real[ArrayLike, ""] | None = parameter("scale", _scale, SCALE, default=None)
     sensitivity: int = _steps_apart()
     truncation: int | None = option(
         "truncation",
@@ -221,9 +223,7 @@ class Skellam(_IntegerNoise):
         Federated Learning".
     """
 
-    scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.discrete_scale, SCALE, default=None
-    )
+    scale: Real[ArrayLike, ""] | None = parameter("scale", _scale, SCALE, default=None)
     sensitivity: int = _steps_apart()
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -240,6 +240,7 @@ class Skellam(_IntegerNoise):
         return one_release(term)
 
     @staticmethod
+    @explained(scale=_checks.one(_checks.finite_positive))
     def of_vectors(
         scale: Any, *, l2_sensitivity: Any, l1_sensitivity: Any = np.inf
     ) -> RenyiDP:
@@ -271,7 +272,6 @@ class Skellam(_IntegerNoise):
         References:
             Agarwal, Kairouz, Liu (2021), on shifted multi-dimensional Skellam laws.
         """
-        scale = _checks.checked_scalar("scale", _checks.finite_positive, scale)
         norms = (
             _checks.checked_scalar("l1_sensitivity", _checks.positive, l1_sensitivity),
             _checks.checked_scalar(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..losses import (
@@ -240,6 +241,7 @@ class LevyTriplet(AbstractMechanism):
         """
         return _normalized(self, 0.0)
 
+    @explained(order=_checks.one(_checks.finite_positive))
     def renyi(self, *, order: Any) -> Float[Array, ""]:
         """The Rényi divergence D_t(Q||P), always finite.
 
@@ -252,7 +254,6 @@ class LevyTriplet(AbstractMechanism):
         Raises:
             ValueError: If the order is not positive and finite.
         """
-        order = _checks.checked_scalar("order", _checks.finite_positive, order)
         return order * _normalized(self, order)
 
     def variance(self) -> Float[Array, ""]:
@@ -278,6 +279,7 @@ class LevyTriplet(AbstractMechanism):
         jumps, rates = _reflected(self)
         return self._with(jumps=jumps, rates=rates)
 
+    @explained(tolerance=_checks.tolerance)
     def is_symmetric(self, *, tolerance: float = 1e-12) -> bool:
         """Whether nu(-A) = int_A e^x nu(dx) for all A: both directions are one.
 
@@ -293,7 +295,6 @@ class LevyTriplet(AbstractMechanism):
         """
         if is_traced(self.jumps, self.rates):
             raise TypeError("jumps and rates must be concrete, got traced arrays")
-        tolerance = _checks.tolerance(tolerance)
         jumps, rates = (np.asarray(x, np.float64) for x in (self.jumps, self.rates))
         with np.errstate(divide="ignore"):
             # Half of every jump's factor e^x, which alone may overflow.

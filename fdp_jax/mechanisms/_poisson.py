@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._counts import log_poisson
 from .._internal._precision import in_float64
@@ -91,6 +92,11 @@ class PoissonMechanism(AbstractMechanism):
     _divisible: ClassVar = True
 
     @classmethod
+    @explained(
+        rate=_checks.instance_of(Callable, "a function of the data"),
+        largest_change=_checks.one(_checks.finite_positive),
+        largest_log_change=_checks.one(_log_change),
+    )
     def lipschitz(
         cls,
         *,
@@ -136,17 +142,10 @@ class PoissonMechanism(AbstractMechanism):
             >>> bool(drawn >= 0)
             True
         """
-        change = _checks.checked_scalar(
-            "largest_change", _checks.finite_positive, largest_change
-        )
-        ratio = _checks.checked_scalar(
-            "largest_log_change", _log_change, largest_log_change
-        )
-        steepest = _steepest(change, ratio)
+        steepest = _steepest(largest_change, largest_log_change)
         if rate is None:
-            return cls(steepest, change, **options)
-        _checks.instance("rate", rate, Callable, "a function of the data")
-        return _OfRate(steepest, change, rate=rate, **options)
+            return cls(steepest, largest_change, **options)
+        return _OfRate(steepest, largest_change, rate=rate, **options)
 
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)

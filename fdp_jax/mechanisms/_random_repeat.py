@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
@@ -73,13 +74,13 @@ class RandomRepeat(AbstractWrapped):
     """Whether all numbers are known to be whole."""
     _one_release: ClassVar = False
 
+    @explained(probs=_checks.vector_of(_checks.probability))
     def __init__(
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
     ):
         self.mechanism = require_mechanism("mechanism", mechanism)
         check = repetitions_of(mechanism)
         self.num_steps = _checks.vector("num_steps", check, num_steps)
-        probs = _checks.vector("probs", _checks.probability, probs)
         _checks.same_length("num_steps", self.num_steps, "probs", probs)
         self.tail_prob = _checks.checked_scalar(
             "tail_prob", _checks.below_one, tail_prob

@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._record import Record
 from ._fields import (
     OPTION,
@@ -77,6 +78,7 @@ class Sensitivity(Record):
         _checks.choice("norm", self.norm, _NORMS)
 
     @classmethod
+    @explained(clipping_norm=_checks.finite_positive)
     def of_clipped_sum(
         cls, clipping_norm: Any, *, norm: str, relation: NeighboringRelation
     ) -> "Sensitivity":
@@ -94,7 +96,6 @@ class Sensitivity(Record):
         Raises:
             ValueError: If clipping_norm is not positive and finite.
         """
-        clipping_norm = _checks.finite_positive("clipping_norm", clipping_norm)
         times = 2 if _relation(relation) is REPLACE_ONE else 1
         return cls(times * clipping_norm, norm=norm, relation=relation)
 

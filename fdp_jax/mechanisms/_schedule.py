@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss, total_mu
 from ._additive import Gaussian
@@ -44,8 +45,8 @@ class Schedule(AbstractWrapped):
     """The steps, stacked: leaves have a leading axis."""
     _one_release: ClassVar = False
 
+    @explained(step=_checks.instance_of(Callable, "a function"))
     def __init__(self, step: Callable[..., AbstractMechanism], *parameters: Any):
-        step = _checks.instance("step", step, Callable, "a function")
         arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
         _checks.require(arrays, "Schedule needs at least one array of parameters")
         for i, other in enumerate(arrays[1:], 1):

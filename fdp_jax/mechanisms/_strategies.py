@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Self
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ._banded_inverse import banded_inverse
 from ._base import AbstractMechanism
 from ._tree import Tree
@@ -137,6 +138,7 @@ class StrategiesByName(AbstractMechanism):
         return cls.bifr(noise_multiplier, num_steps, bands=bands, power=0.5, **options)
 
     @classmethod
+    @explained(share=_checks.one(_checks.probability))
     def lambda_cgd(
         cls, noise_multiplier: Any, num_steps: int, *, share: Any, **options: Any
     ) -> Self:
@@ -159,5 +161,4 @@ class StrategiesByName(AbstractMechanism):
         References:
             Kalinin et al. (2026), arXiv:2601.22334.
         """
-        share = _checks.checked_scalar("share", _checks.probability, share)
         return cls.bifr(noise_multiplier, num_steps, bands=2, power=share, **options)

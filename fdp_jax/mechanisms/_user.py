@@ -11,11 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._concrete import is_traced
 from .._internal._hull import lower_hull
 from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
 from ._base import AbstractMechanism, one_release
 from ._fields import as_float, several
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
+
+_log_probability = _checks.numbers_that_are("at most 0", lambda x: x <= 0)
 
 
 class FromProbabilities(AbstractMechanism):
@@ -68,7 +72,7 @@ def _interval(name: str) -> Any:
         low, high = (
             _checks.checked_scalar(name, _checks.finite, x) for x in (low, high)
         )
-        _checks.increasing(name, low, high)
+        _require_increasing(name, low, high)
         return low, high
 
     return eqx.field(converter=ends, kw_only=True)
@@ -113,7 +117,7 @@ class FromLogDensities(AbstractMechanism):
     log_density_with: Callable = _function("log_density_with")
     support: tuple[Any, Any] = _interval("support")
     params: PyTree = eqx.field(default=(), kw_only=True)
-    log_beyond: Any = _checks.field("log_beyond", _checks.log_probability, kw_only=True)
+    log_beyond: Any = _checks.field("log_beyond", _log_probability, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -237,9 +241,11 @@ class FromTradeOffPoints(AbstractMechanism):
     beta_grid: Float[Array | np.ndarray, " k"]
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    @explained(
+        alpha=_checks.vector_of(_checks.probability),
+        beta=_checks.vector_of(_checks.probability),
+    )
     def __init__(self, alpha: Any, beta: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
-        alpha = _checks.vector("alpha", _checks.probability, alpha)
-        beta = _checks.vector("beta", _checks.probability, beta)
         _checks.same_length("alpha", alpha, "beta", beta)
         self.alpha_grid, self.beta_grid = lower_hull(alpha, beta)
         self.relation = relation
@@ -249,3 +255,9 @@ class FromTradeOffPoints(AbstractMechanism):
         p = jnp.append(jnp.diff(alpha, prepend=0.0), 1 - alpha[-1])
         q = jnp.append(-jnp.diff(beta, prepend=1.0), beta[-1])
         return one_release(AtomicLoss.of_probabilities(p, q))
+
+
+def _require_increasing(name: str, low: Any, high: Any) -> None:
+    """The ends of an interval, if they are known."""
+    rises = is_traced(low, high) or np.asarray(low) < np.asarray(high)
+    _checks.require(rises, f"{name} must be (low, high) with low < high", (low, high))

@@ -219,7 +219,11 @@ def _answers(strategy, noise, how, key, value, options: _Options) -> tuple:
     return Outward(lower, upper), estimate
 
 
-@explained
+@explained(
+    num_samples=_checks.whole_in(1000, 1 << 40),
+    failure_prob=_checks.number(_checks.open_share),
+    chunk_size=_checks.whole_in(1, 1 << 24),
+)
 def monte_carlo(
     mechanism: AbstractMechanism,
     key: Array,
@@ -289,12 +293,6 @@ def monte_carlo(
         accounting; Maurer and Pontil (2009), Theorem 4, and Hoeffding (1963),
         Theorem 1, for the limits.
     """
-    num_samples = _checks.whole("num_samples", num_samples, 1000, 1 << 40)
-    if chunk_size is not None:
-        chunk_size = _checks.whole("chunk_size", chunk_size, 1, 1 << 24)
-    failure_prob = float(
-        _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
-    )
     read(mechanism)
     data, implementation = _raw(key)
     return MonteCarlo(

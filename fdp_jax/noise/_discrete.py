@@ -77,6 +77,7 @@ class RoundedNoise(Record):
         """
         return jnp.round(self.noise.sample(key, shape))
 
+    @explained(num_values=_checks.whole_in(1, _MOST_KNOTS))
     def tradeoff_function(self, num_values: int = 64) -> PiecewiseLinear:
         """T(N, N + s) for the largest move s: f at alpha = S(k + 1/2), chords between.
 
@@ -93,7 +94,6 @@ class RoundedNoise(Record):
             ValueError: If num_values is out of range.
             TypeError: If a parameter of the noise is traced.
         """
-        size = _checks.whole("num_values", num_values, 1, _MOST_KNOTS)
         _checks.require(
             not is_traced(self.noise),
             "noise must be known",
@@ -102,10 +102,10 @@ class RoundedNoise(Record):
         )
         # Of known numbers, inside of a transformation as well.
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            return _interpolated(self.noise, size)
+            return _interpolated(self.noise, num_values)
 
 
-@explained
+@explained(sensitivity=_checks.whole_in(1, 2**31))
 def rounded_noise(
     f: Any, *, sensitivity: int | None = None, **options: Any
 ) -> RoundedNoise:
@@ -133,8 +133,6 @@ def rounded_noise(
         >>> print(f"{noise.pmf(0):.6f}")  # of the rounded normal law
         0.382925
     """
-    if sensitivity is not None:
-        sensitivity = _checks.whole("sensitivity", sensitivity, 1, 2**31)
     if isinstance(f, CanonicalNoise):
         _checks.require(
             not options, f"f is ready-made noise: it takes no {sorted(options)}"

@@ -42,7 +42,7 @@ class VectorNoise(Record):
         return self.noise.sample(key, (*shape, self.dimension))
 
 
-@explained
+@explained(norm=_checks.one_of(NORMS), dimension=_checks.whole_in(1, 2**31))
 def vector_noise(
     f: Any, dimension: int, *, norm: str, sensitivity: Any = 1.0
 ) -> VectorNoise:
@@ -79,8 +79,6 @@ def vector_noise(
     References:
         Awan and Dong (2022).
     """
-    dimension = _checks.whole("dimension", dimension, 1, 2**31)
-    _checks.choice("norm", norm, NORMS)
     noise = canonical_noise(f, sensitivity=sensitivity, log_concave=True)
     if norm == "l2" and not isinstance(noise.law, NormalLaw):
         kind = type(noise.tradeoff).__name__
@@ -88,7 +86,7 @@ def vector_noise(
     return VectorNoise(noise, dimension, norm)
 
 
-@explained
+@explained(dimension=_checks.whole_in(1, 2**20))
 def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
     """T of independent canonical noises when every coordinate moves as far as it can.
 
@@ -107,7 +105,6 @@ def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
     Raises:
         TypeError: If there is no mechanism for f.
     """
-    dimension = _checks.whole("dimension", dimension, 1, 2**20)
     noise = canonical_noise(f)
     released = noise.tradeoff.as_mechanism()
     released = getattr(released, "mechanism", released)

@@ -17,7 +17,6 @@ from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record
 from ..curves import (
     Bound,
-    one_end,
 )
 from ..mechanisms import (
     as_float,
@@ -236,7 +235,7 @@ class CanonicalNoise(Record):
         return -end, end
 
 
-@explained
+@explained(log_concave=_checks.flag, bound=_checks.member_of(Bound))
 def canonical_noise(
     f: Any,
     *,
@@ -294,8 +293,6 @@ def canonical_noise(
         Awan and Vadhan (2023), Definitions 3.1 and 3.4, Proposition F.6; Awan and Dong
         (2022) for log-concave canonical noise.
     """
-    bound = one_end(bound)
-    log_concave = _checks.flag("log_concave", log_concave)
     exact = exact_tradeoff(f, bound)
     law = (_log_concave if log_concave else _construction)(exact)
     return CanonicalNoise(law, exact, sensitivity)

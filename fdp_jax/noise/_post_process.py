@@ -45,7 +45,7 @@ class PostProcessing(NamedTuple):
         return jax.random.categorical(key, jnp.log(jnp.asarray(self.kernel))[row])
 
 
-@explained
+@explained(cells_per_unit=_checks.whole_in(2, 10000))
 def post_process(
     noise: CanonicalNoise,
     other: Callable[[np.ndarray], Any],
@@ -81,11 +81,10 @@ def post_process(
         Awan and Vadhan (2023), Proposition 3.2; Blackwell (1951) for its proof;
         Beiglböck and Juillet (2016) for shadows.
     """
-    cells = _checks.whole("cells_per_unit", cells_per_unit, 2, 10_000)
     edges = np.asarray(_checks.vector("output_edges", _checks.finite, output_edges))
     _checks.require(np.all(np.diff(edges) > 0), "output_edges must be increasing")
     with jax.enable_x64(True):
-        return _mapped(noise, other, edges, cells, tolerance)
+        return _mapped(noise, other, edges, cells_per_unit, tolerance)
 
 
 def _mapped(

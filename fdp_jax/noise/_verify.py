@@ -38,7 +38,10 @@ class CanonicalCheck(NamedTuple):
         return max(self[:4]) <= self.tolerance
 
 
-@explained
+@explained(
+    reach=_checks.number(_checks.finite_positive),
+    cells_per_unit=_checks.whole_in(1, 10000),
+)
 def verify_canonical(
     cdf: Callable[[np.ndarray], Any],
     f: Any,
@@ -78,18 +81,16 @@ def verify_canonical(
     References:
         Awan and Vadhan (2023), Definition 3.1.
     """
-    cells = _checks.whole("cells_per_unit", cells_per_unit, 1, 10_000)
-    shifts = _checks.whole("num_shifts", num_shifts, 1, cells)
-    reach = float(_checks.finite_positive("reach", reach))
-    count = round(reach * cells)
+    shifts = _checks.whole("num_shifts", num_shifts, 1, cells_per_unit)
+    count = round(reach * cells_per_unit)
     _checks.require(
-        cells % shifts == 0 and cells <= count <= _MOST_CELLS,
+        cells_per_unit % shifts == 0 and cells_per_unit <= count <= _MOST_CELLS,
         "cells_per_unit must be a multiple of num_shifts, and the grid must have "
-        f"{cells} to {_MOST_CELLS} cells on each side",
+        f"{cells_per_unit} to {_MOST_CELLS} cells on each side",
         count,
     )
     with jax.enable_x64(True):  # differences of 1e-9 are what this is about
-        return _compared(cdf, f, count, cells, shifts, tolerance)
+        return _compared(cdf, f, count, cells_per_unit, shifts, tolerance)
 
 
 def _compared(

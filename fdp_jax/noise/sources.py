@@ -28,7 +28,7 @@ _TABLES = (
 )
 
 
-def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
+def exact_tradeoff(f: Any, bound: Any) -> AbstractTradeOff:
     """A closed form, or one end of a certified bracket, taken for exact.
 
     Args:

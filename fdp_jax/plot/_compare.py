@@ -32,7 +32,7 @@ _PRIOR = "attacker's prior that the record is absent"
 _KINDS = ("bayes_error", "difference", "tradeoff", "profile")
 
 
-@explained
+@explained(scale=_checks.one_of(_SCALES))
 def bayes_error(
     source,
     ax: Axes | None = None,
@@ -62,7 +62,6 @@ def bayes_error(
         ValueError: If `scale` is neither of the two.
         ImportError: If matplotlib is missing.
     """
-    _checks.choice("scale", scale, _SCALES)
     source, ax, prior = _both_of(source), _axes(ax), _priors(scale)
     floor = 0.0 if scale == "linear" else 1e-7
     height = lambda part: np.maximum(np.asarray(part.bayes_error(prior=prior)), floor)
@@ -74,7 +73,7 @@ def bayes_error(
     return ax
 
 
-@explained
+@explained(kind=_checks.one_of(_KINDS))
 def compare(
     a: Any,
     b: Any,
@@ -110,7 +109,6 @@ def compare(
             labels are equal.
         ImportError: If matplotlib is missing.
     """
-    _checks.choice("kind", kind, _KINDS)
     if kind in ("bayes_error", "difference"):
         _checks.choice("scale", scale, _SCALES)
         ax, prior = _axes(ax), _priors(scale)

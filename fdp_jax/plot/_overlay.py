@@ -32,7 +32,7 @@ _FEW = 3
 """So many names have room beside the lines; more of them go beside the axes."""
 
 
-@explained
+@explained(kind=_checks.one_of(_KINDS), scale=_checks.one_of(SCALES))
 def overlay(
     sources: Mapping[str, Any],
     ax: Axes | None = None,
@@ -62,8 +62,6 @@ def overlay(
         TypeError: If the runs have no names.
         ImportError: If matplotlib is missing.
     """
-    _checks.choice("kind", kind, _KINDS)
-    _checks.choice("scale", scale, SCALES)
     _checks.require(
         isinstance(sources, Mapping),
         "sources must be a mapping from names to runs",

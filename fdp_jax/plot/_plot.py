@@ -24,7 +24,7 @@ _CERTIFIED = "#555555"
 _NUM_POINTS = 300
 
 
-@explained
+@explained(scale=_checks.one_of(SCALES))
 def tradeoff(
     source,
     ax: Axes | None = None,
@@ -57,7 +57,6 @@ def tradeoff(
         ValueError: If `scale` is none of the three.
         ImportError: If matplotlib is missing.
     """
-    _checks.choice("scale", scale, SCALES)
     source, ax, alpha = _both_of(source), _axes(ax), _alphas(scale)
     title = "Trade-off function (shaded: no attack is here)"
     _finish_rates(ax, scale, alpha, title)

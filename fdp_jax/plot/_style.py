@@ -15,7 +15,11 @@ DASHES = "-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))
 _SIZES = "a number of points, at least 2", lambda x: (x >= 2) & (x < 1000)
 
 
-@explained
+@explained(
+    width=_checks.number(_checks.finite_positive),
+    height=_checks.number(_checks.finite_positive),
+    font_size=_checks.number(_checks.numbers_that_are(*_SIZES)),
+)
 def paper(
     width: float = 3.25, *, height: float | None = None, font_size: float = 8.0
 ) -> dict[Any, Any]:
@@ -39,17 +43,14 @@ def paper(
         >>> settings["figure.figsize"], settings["font.size"]
         ((6.75, 2.5), 8.0)
     """
-    width = float(_checks.finite_positive("width", width))
     height = 0.8 * width if height is None else height
-    height = float(_checks.finite_positive("height", height))
-    size = float(_checks.checked("font_size", font_size, *_SIZES))
     text = "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"
     return {
         "figure.figsize": (width, height),
         "figure.constrained_layout.use": True,
-        "font.size": size,
-        **dict.fromkeys(text, size),
-        "legend.fontsize": size - 1.0,
+        "font.size": font_size,
+        **dict.fromkeys(text, font_size),
+        "legend.fontsize": font_size - 1.0,
         "axes.linewidth": 0.6,
         "lines.linewidth": 1.2,
         "pdf.fonttype": 42,

@@ -38,7 +38,7 @@ _PATIENCE, _LOOK_AGAIN = 600.0, 0.2
 _LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
 
 
-@explained
+@explained(again=_checks.flag, chunk_size=_checks.whole_in(1, 1000000))
 def sweep(
     mechanism: Any,
     configurations: Any,
@@ -109,8 +109,6 @@ def sweep(
     table = configurations_of(configurations)
     moving = _moving_only(gradients, table)
     questions = queries_of(queries, table.names, moving)
-    size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
-    again = _checks.flag("again", again)
     _checks.require(
         callable(mechanism) or isinstance(mechanism, AbstractGuarantee),
         "mechanism must be a function or a mechanism",
@@ -126,9 +124,9 @@ def sweep(
     )
     problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
-    workers = _Workers(problem, table, size, _mesh(mesh), again)
+    workers = _Workers(problem, table, chunk_size, _mesh(mesh), again)
     manifest = _manifest(workers)
-    chunks = range(-(-table.count // size))
+    chunks = range(-(-table.count // chunk_size))
     own = [i for i in chunks if i % jax.process_count() == jax.process_index()]
     if folder is None:
         found = dict(workers.chunks(own, progress))

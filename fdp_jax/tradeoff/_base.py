@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._picture import Lines
 from ..curves import (
     DELTA,
@@ -16,7 +17,6 @@ from ..curves import (
     Query,
     bayes_error_range,
     log_range,
-    one_end,
 )
 from ..curves.optimum import optimal_rates, optimal_threshold
 from ..curves.pointwise import AbstractPointwise, error_rate_bounds as _rates
@@ -186,6 +186,7 @@ class AbstractTradeOff(AbstractPointwise):
         """
         return _queries.slope(self, _checks.rate("alpha", alpha))
 
+    @explained(bound=_checks.member_of(Bound))
     def fixed_point(
         self, *, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, ""]:
@@ -202,7 +203,6 @@ class AbstractTradeOff(AbstractPointwise):
         Guarantee:
             Lower bound by default.
         """
-        bound = one_end(bound)
         zero = np.zeros(())
         found = _queries.fixed_point_bounds(self, zero)
         return found.pick(bound, upper_is_pessimistic=False)

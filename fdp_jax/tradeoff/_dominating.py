@@ -22,7 +22,7 @@ class DominatingPair(FromProbabilities):
         return PerfectPrivacy(relation=self.relation)
 
 
-@explained
+@explained(relation=_checks.member_of(NeighboringRelation))
 def dominating_pair(
     guarantee: Any, *, epsilons: Any = None, relation: Any = ADD_OR_REMOVE_ONE
 ) -> DominatingPair:
@@ -57,7 +57,6 @@ def dominating_pair(
         >>> print(f"{fdp.compose(run, other).epsilon(delta=1e-5):.4f}")
         1.7853
     """
-    relation = _checks.member("relation", NeighboringRelation, relation)
     one_way = getattr(guarantee, "remove", guarantee)
     if isinstance(one_way, GridCurve) and epsilons is None:
         epsilons = one_way.epsilon_grid

@@ -36,7 +36,7 @@ from ._views import TradeOff
 _FARTHEST = 1e6
 
 
-@explained
+@explained(alpha=_checks.vector_of(_checks.probability))
 def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
     """A guarantee, if only an interval of the likelihood ratio is told.
 
@@ -68,7 +68,6 @@ def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
         >>> print(f"{f.beta(alpha=0.1):.4f} {f.beta(alpha=0.2):.4f}")
         0.6109 0.4978
     """
-    alpha = _checks.vector("alpha", _checks.probability, alpha)
     beta = guarantee.beta(alpha=alpha, bound=Bound.PESSIMISTIC)
     return TradeOff.from_error_rates(alpha, beta)
 

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
+from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import Outward, in_float64
-from ..curves import AbstractGuarantee, Bound, one_end
+from ..curves import AbstractGuarantee, Bound
 from ..curves.logs import halfway
 from . import _construct
 from ._base import AbstractPolygon
@@ -137,6 +139,7 @@ class _View(AbstractPolygon):
         """
         return _atoms(self.knots)
 
+    @explained(bound=_checks.member_of(Bound))
     def auc(self, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Array, ""]:
         """Area under the ROC curve, 1 - integral of f: exact for each of the bounds.
 
@@ -149,11 +152,14 @@ class _View(AbstractPolygon):
         Guarantee:
             Upper bound by default.
         """
-        bound = one_end(bound)
         areas = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
         low, high = areas[-1].lower, areas[0].upper
         middle = 0.5 * (low + high)
-        ends = {Bound.PESSIMISTIC: high, Bound.OPTIMISTIC: low, Bound.ESTIMATE: middle}
+        ends: Any = {
+            Bound.PESSIMISTIC: high,
+            Bound.OPTIMISTIC: low,
+            Bound.ESTIMATE: middle,
+        }
         return ends[bound]
 
     def as_mechanism(self):

@@ -34,7 +34,21 @@ _Finding = tuple[float, str, AbstractSampling | None]
 """The log probability of it by chance, what it is, and what accounts for it."""
 
 
-@explained
+_MADE = {
+    "public": "",
+    "dataset": "a number made of num_records",
+    "drawn": "its size",
+}
+"""Numbers that the noisy sum may be divided by, and their origins."""
+
+
+@explained(
+    divisor=_checks.one_of(tuple(_MADE)),
+    delta=_checks.one(_checks.rate),
+    num_microbatches=_checks.whole_in(1, 1 << 20),
+    dimension=_checks.whole_in(1, 1 << 50),
+    failure_prob=_checks.one(_checks.open_share),
+)
 def check(
     plan: Plan,
     loader: Iterable[Any] | Callable[[int], Any],
@@ -87,7 +101,6 @@ def check(
         tails of a binomial law.
     """
     scheme = _checks.instance("plan", plan, Plan, "a training.Plan").sampling
-    _checks.checked_scalar("delta", _checks.rate, delta)
     _checks.require(
         isinstance(plan.mechanism, DPSGD) and isinstance(scheme, _SCHEMES),
         "plan must be of DPSGD with Poisson, FixedSize or ShuffledEpochs",
@@ -100,10 +113,11 @@ def check(
         short(loader),
         TypeError,
     )
-    parts = _checks.whole("num_microbatches", num_microbatches, 1, 1 << 20)
     level = _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
-    steps = list(_steps(loader, parts, plan))
-    _checks.require(steps, f"loader must give at least {parts} batches", "fewer")
+    steps = list(_steps(loader, num_microbatches, plan))
+    _checks.require(
+        steps, f"loader must give at least {num_microbatches} batches", "fewer"
+    )
     places = [x for _, x in steps if x is not None]
     found = [
         *_of_divisor(plan, divisor, dimension),
@@ -162,25 +176,18 @@ def _of_divisor(plan: Plan, divisor: str, dimension: int | None) -> Iterator[_Fi
     Noise of d numbers with one deviation is told from noise with another by its length,
     whose square is that deviation's times a chi-square variable.
     """
-    made = {
-        "public": "",
-        "dataset": "a number made of num_records",
-        "drawn": "its size",
-    }
-    divisor = _checks.choice("divisor", divisor, tuple(made))
     shared = divisor == "dataset" and plan.mechanism.relation is not ADD_OR_REMOVE_ONE
     if divisor == "public" or shared or not isinstance(plan.sampling, Poisson):
         return
     size, told = max(round(plan.expected_size), 2), "the more surely the larger a model"
     if dimension is not None:
-        number = _checks.whole("dimension", dimension, 1, 1 << 50)
         ratio = (size / (size - 1)) ** 2
-        place = number * math.log(ratio) / (1 - 1 / ratio)
-        one, other = scipy.special.chdtr(number, [place, place / ratio])
-        told = f"of {number} parameters with advantage {one - other:.3g}"
+        place = dimension * math.log(ratio) / (1 - 1 / ratio)
+        one, other = scipy.special.chdtr(dimension, [place, place / ratio])
+        told = f"of {dimension} parameters with advantage {one - other:.3g}"
     yield (
         _CERTAIN,
-        f"a batch's sum is divided by {made[divisor]}: one step's noise tells whether "
+        f"a batch's sum is divided by {_MADE[divisor]}: one step's noise tells whether "
         f"that is {size} or {size - 1}, {told}",
         None,
     )

@@ -29,7 +29,7 @@ class Trained(Record):
     """Now and then: the number of steps, what was spent, and what `evaluate` said."""
 
 
-@explained
+@explained(every=_checks.whole_in(1, 1 << 31))
 def fit(
     plan: Plan,
     loss: Loss,
@@ -90,7 +90,6 @@ def fit(
         TypeError,
     )
     often = max(plan.num_steps // 10, 1) if every is None else every
-    often = _checks.whole("every", often, 1, 1 << 31)
     spent = None if delta is None else plan.progress(delta=delta)
     data = trainer.shard(data)
     history: list[dict[str, float]] = []

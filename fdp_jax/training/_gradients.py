@@ -226,7 +226,7 @@ def per_example_gradients(
     return jax.vmap(jax.value_and_grad(one), in_axes=axes)(trained, examples, keys)
 
 
-@explained
+@explained(microbatch_size=_checks.whole_in(1, 1 << 30))
 def gradient_sum(
     loss: Loss,
     model: PyTree,
@@ -262,7 +262,6 @@ def gradient_sum(
         TypeError: If participants are no flags, data no arrays, or the loss is not one
             real number.
     """
-    width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
     if known(norm) is not None:
         clipping_norm("norm", norm)
     _checks.require(
@@ -274,7 +273,7 @@ def gradient_sum(
     records = participants.shape[0]
     of = f"with one row for each of the participants, {records}"
     require_records(data, records, of)
-    width = min(width, WIDEST)
+    width = min(microbatch_size, WIDEST)
     trained, fixed = eqx.partition(model, eqx.is_inexact_array)
     places = jnp.nonzero(participants, size=records + width, fill_value=records)[0]
 

@@ -99,7 +99,10 @@ class Plan(Record):
         _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
 
     @classmethod
-    @explained
+    @explained(
+        num_records=_checks.whole_in(1, _MOST_RECORDS),
+        num_epochs=_checks.one(_checks.finite_positive),
+    )
     def for_target(
         cls,
         target: AbstractTarget,
@@ -130,7 +133,6 @@ class Plan(Record):
                 sampling is given.
             UnreachableTarget: If no noise meets the target.
         """
-        size = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
         other = isinstance(sampling, AbstractSampling)
         _checks.require(
             (batch_size is None) == other and (sampling is None) != other,
@@ -138,16 +140,13 @@ class Plan(Record):
             f"fdp.sampling: got batch_size={batch_size} and sampling={sampling}",
         )
         if sampling is None:
-            batch = _checks.whole("batch_size", batch_size, 1, size)
-            prob = batch / size
+            batch = _checks.whole("batch_size", batch_size, 1, num_records)
+            prob = batch / num_records
         else:
-            batch, prob = float(sampling.expected_size(size)), None
-        epochs = _checks.checked_scalar(
-            "num_epochs", _checks.finite_positive, num_epochs
-        )
+            batch, prob = float(sampling.expected_size(num_records)), None
         _checks.require(batch != 0, "sampling must draw records", sampling)
         # Rounding must not add a step: 1.1 epochs of 10 batches are 11.
-        steps = math.ceil(float(epochs) * size / batch * (1 - 1e-12))
+        steps = math.ceil(float(num_epochs) * num_records / batch * (1 - 1e-12))
         family = DPSGD(
             sampling_prob=prob, sampling=sampling, num_steps=steps, relation=relation
         )
@@ -155,7 +154,7 @@ class Plan(Record):
         assert isinstance(found.mechanism, DPSGD)
         return cls(
             found.mechanism,
-            num_records=size,
+            num_records=num_records,
             clipping=clipping,
             microbatch_size=microbatch_size,
         )
@@ -264,7 +263,7 @@ class Plan(Record):
             return dataclasses.replace(self.mechanism, num_steps=float(steps))
         return _first_steps(self.mechanism, steps)
 
-    @explained
+    @explained(num_points=_checks.whole_in(2, 1 << 12))
     def progress(
         self,
         *,
@@ -290,8 +289,9 @@ class Plan(Record):
             TypeError: If not one of the arguments is given.
             ValueError: If it, or num_points, is out of range.
         """
-        points = _checks.whole("num_points", num_points, 2, 1 << 12)
-        steps = np.unique(np.geomspace(1, self.num_steps, points).round().astype(int))
+        steps = np.unique(
+            np.geomspace(1, self.num_steps, num_points).round().astype(int)
+        )
         names = ("delta", "epsilon", "alpha", "fpr", "prior")
         values = zip(names, (delta, epsilon, alpha, fpr, prior), strict=True)
         query = {name: value for name, value in values if value is not None}

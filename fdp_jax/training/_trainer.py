@@ -111,7 +111,10 @@ class Trainer:
         3.5907
     """
 
-    @explained
+    @explained(
+        plan=_checks.instance_of(Plan, "a Plan"),
+        loss=_checks.instance_of(Callable, "a function"),
+    )
     def __init__(
         self,
         plan: Plan,
@@ -122,8 +125,6 @@ class Trainer:
         draws: bool = False,
         mesh: Mesh | None = None,
     ):
-        _checks.instance("plan", plan, Plan, "a Plan")
-        _checks.instance("loss", loss, Callable, "a function")
         _require_arguments(loss, draws)
         _checks.require(
             hasattr(optimizer, "init") and hasattr(optimizer, "update"),
@@ -160,7 +161,7 @@ class Trainer:
         memory = self.plan.sampling.memory(self.plan.num_records)
         return TrainingState(model, state, batches, self.shard(memory))
 
-    @explained
+    @explained(state=_checks.instance_of(*_STATE))
     def step(
         self, state: TrainingState, data: PyTree
     ) -> tuple[TrainingState, Diagnostics]:
@@ -176,7 +177,6 @@ class Trainer:
             ValueError: If there is another number of records, or all steps of the plan
                 have been taken (within a program of `jax.jit`, see `fdp_jax.checked`).
         """
-        state = _checks.instance("state", state, *_STATE)
         number = self.plan.num_records
         of = f"of {number} records, from which the plan draws the batches"
         require_records(data, number, of)
