@@ -92,8 +92,8 @@ class Knots(eqx.Module):
         slips = self._slips(k, inner, log_delta, log_reverse)
         found = (self._sure(x) for x in (log_delta, log_reverse, rest))
         log_delta, log_reverse, rest = found
-        slipped = map(_slipped, (log_delta, log_reverse), slips)
-        return Point(*slipped, rest)
+        log_delta = _slipped(log_delta, slips[0])
+        return Point(log_delta, _slipped(log_reverse, slips[1]), rest)
 
     def _slips(
         self, k: Array, epsilon: Array, log_delta: Array, log_reverse: Array

@@ -319,7 +319,8 @@ def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
 def test_an_engine_by_name_is_asked_once(engine):
     """Whatever it answers: another program of the same engine says nothing else."""
     run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
-    doubtful = Bounds(*map(jnp.asarray, (0.0, 0.5, 1.0, Status.LOOSE)))
+    low, middle, high = jnp.asarray(0.0), jnp.asarray(0.5), jnp.asarray(1.0)
+    doubtful = Bounds(low, middle, high, jnp.asarray(Status.LOOSE))
     asked = []
 
     def ask(guarantee):
