@@ -225,7 +225,7 @@ class Knots(eqx.Module):
 
 
 def _slipped(log_value: Interval, by: Array) -> Interval:
-    """What a probability may be that is wrong by so much, relatively."""
+    """Bounds of a probability that is wrong by so much, relatively."""
     upper = jnp.minimum(log_value.upper + jnp.log1p(by), 0)
     return Interval(log_value.lower - by, log_value.estimate, upper)
 
