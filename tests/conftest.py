@@ -50,19 +50,7 @@ if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _PROGRAMS = tempfile.TemporaryDirectory(prefix="fdp_jax_tests_")
     os.environ["FDP_JAX_CACHE"] = _PROGRAMS.name
-_PLENTY = 1 << 32
-_program_cache._MOST_BYTES = _PLENTY
-_make_room = _program_cache._make_room
-
-
-@functools.wraps(_make_room)
-def _make_room_at_need(place):
-    """Nobody looks through thousands of files each time that one is added."""
-    if _program_cache._MOST_BYTES < _PLENTY:
-        _make_room(place)
-
-
-_program_cache._make_room = _make_room_at_need
+_program_cache._MOST_BYTES = 1 << 32
 # What is on disk need not all be in memory: `_Room.make` does not reach it.
 _compilation._MOST_PROGRAMS = 32
 

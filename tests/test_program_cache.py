@@ -222,6 +222,21 @@ def test_the_folder_is_bounded_and_can_be_switched_off(tmp_path, monkeypatch):
     assert sorted(x.name for x in tmp_path.iterdir()) == ["2.program", "3.program"]
 
 
+def test_a_folder_is_looked_through_once_for_many_programs(tmp_path, monkeypatch):
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "_MOST_UNSEEN", 2500)
+    looked, look = [], cache._make_room
+    monkeypatch.setattr(cache, "_make_room", lambda x: looked.append(x) or look(x))
+    monkeypatch.setattr(cache, "_MOST_BYTES", 3000)
+    for index in range(6):
+        cache.store(str(index), None, bytes(900))
+        os.utime(tmp_path / f"{index}.program", (index, index))
+    # Before anything is known of a folder, and then once for what was written since.
+    assert looked == [tmp_path, tmp_path]
+    assert cache.load("0") is None
+    assert cache.load("5") is not None
+
+
 def _kept(folder, monkeypatch):
     """A folder with one program, and its name."""
     monkeypatch.setenv("FDP_JAX_CACHE", str(folder))

@@ -7,8 +7,11 @@ Names that are wrong, and things of another kind, are in test_messages.py.
 # pyright: reportCallIssue=false, reportArgumentType=false
 
 import dataclasses
+import decimal
+import fractions
 from math import inf, nan
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -390,3 +393,18 @@ def test_a_wrong_value_is_named_with_what_is_right(call, words):
     message = str(raised.value)
     assert words in message
     assert "\n" not in message
+
+
+def test_exact_numbers_are_numbers():
+    run = fdp.DPSGD(
+        noise_multiplier=decimal.Decimal("1.1"),
+        sampling_prob=fractions.Fraction(1, 240),
+        num_steps=fractions.Fraction(480),
+    )
+    same = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=1 / 240, num_steps=480)
+    assert jax.tree.leaves(run) == jax.tree.leaves(same)
+    noise = fdp.Gaussian(fractions.Fraction(2))
+    delta = noise.delta(epsilon=decimal.Decimal("0.5"))
+    assert delta == fdp.Gaussian(2.0).delta(epsilon=0.5)
+    with pytest.raises(ValueError, match=r"\[0, 1\], got 1.1$"):
+        noise.epsilon(delta=decimal.Decimal("1.1"))

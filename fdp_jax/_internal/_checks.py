@@ -8,7 +8,9 @@ runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 
 import contextlib
 import contextvars
+import decimal
 import enum
+import fractions
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -94,7 +96,8 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     message = f"{name} must be {allowed}"
     if is_traced(value):
         return error_if(value, lambda x: ~test(x), message)
-    numbers = np.asarray(value)
+    exact = isinstance(value, fractions.Fraction | decimal.Decimal)
+    numbers = np.asarray(float(value) if exact else value)
     _require_kind(numbers.dtype.kind in "iuf", message, value)
     error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.

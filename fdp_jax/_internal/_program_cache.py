@@ -32,6 +32,10 @@ _T = TypeVar("_T")
 _VARIABLE = "FDP_JAX_CACHE"
 _OFF = {"off", "0", "false", "no"}
 _MOST_BYTES = 1 << 29
+_MOST_UNSEEN = _MOST_BYTES // 16
+"""Bytes that a process writes before it looks through a folder again."""
+_STORED: dict[pathlib.Path, int] = {}
+"""Bytes written since then, by folder."""
 _SUFFIX = ".program"
 _ABANDONED = 3600.0
 """Seconds after which nobody is writing a file any more."""
@@ -174,7 +178,10 @@ def store(key: str, compiled: Any, beside: Any) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = _digest(key, body) + body
         write_at_once(place / (key + _SUFFIX), content, private=True)
-        _make_room(place)
+        _STORED[place] = _STORED.get(place, _MOST_UNSEEN) + len(content)
+        if _STORED[place] > _MOST_UNSEEN:
+            _make_room(place)
+            _STORED[place] = 0
     except Exception:
         return
 

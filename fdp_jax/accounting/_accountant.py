@@ -18,6 +18,7 @@ from ..calibration import (
     calibrate,
     require_reachable,
     require_target,
+    targets,
 )
 from ..curves import Bounds, Curve, intersection
 from ..losses import ComposedLoss
@@ -243,15 +244,17 @@ class Accountant(AbstractMechanism):
 
         Raises:
             ValueError: Inside of a transformation, for another relation or a target
-                that `calibrate` does not take (such as a delta of 0), or if more of
+                that `calibrate` does not take (but for a delta of 0), or if more of
                 these steps would share randomness.
             TypeError: Of `ZCDP` or `RenyiDP`, if the target limits several numbers.
         """
         target, once = require_target(target), self.step(mechanism)
-        require_reachable(target)
         _checks.require(
             once._is_known(), "remaining needs known numbers: ask it outside of jit"
         )
+        if isinstance(target, targets.ApproxDP) and target.delta == 0:
+            return self._most(target, mechanism, 0)
+        require_reachable(target)
         if isinstance(mechanism, AbstractRenyi):
             if not target.at_one_point:
                 target.spent_by(once)  # refuses

@@ -50,6 +50,7 @@ from ..mechanisms import (
     by_contour,
     loss_like,
     needs_no_splitting,
+    resolve,
 )
 from ..selection import SelectBest
 from ._search import Solution, solve
@@ -145,6 +146,12 @@ def _best(
         found = ask(method=Method("contour"), near=_NEAR)
         if not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
+        loose = outside_transformations() and int(found.status) == Status.LOOSE
+        if loose and not unknown.counts:
+            there = resolve(unknown.put(mechanism, found.value))
+            if there.first is not there.whole:
+                # Of so little noise queries know a closed form, and programs do not.
+                return _by_questions(mechanism, target, unknown)
     splits = method.name != "grid" and engines.can_split(like)
     if splits and (looks or needs_no_splitting(steps, like)):
         found = ask(method=dataclasses.replace(method, split=False))
@@ -333,9 +340,9 @@ def _held(x: Any) -> Any:
 
 
 def margin_of(
-    asked: tuple[SelectBest, AbstractTarget], unknown: Unknown
+    asked: tuple[AbstractMechanism | SelectBest, AbstractTarget], unknown: Unknown
 ) -> Callable[[Any], Margin]:
-    """The margin of a selection as a function of the unknown, by plain calls."""
+    """The margin as a function of the unknown, by plain calls."""
     mechanism, target = asked
 
     def margin(value: Any) -> Margin:
@@ -346,7 +353,7 @@ def margin_of(
 
 
 def _by_questions(
-    mechanism: SelectBest, target: AbstractTarget, unknown: Unknown
+    mechanism: AbstractMechanism | SelectBest, target: AbstractTarget, unknown: Unknown
 ) -> Solved:
     """The solution for a guarantee that answers in many programs, by plain calls."""
     leaves, structure = jax.tree.flatten((mechanism, target))

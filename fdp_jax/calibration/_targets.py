@@ -17,7 +17,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
-from .._internal._concrete import is_traced
+from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._special import safe_log
@@ -200,6 +200,15 @@ class ApproxDP(_AbstractProfileTarget):
         return inside & (self.epsilon < jnp.inf), (
             "delta must lie in (max(0, 1 - e^epsilon), 1), and epsilon must be finite"
         )
+
+    def is_met(self, mechanism):
+        delta = known(self.delta)
+        if delta is None or delta > 0:
+            return super().is_met(mechanism)
+        # Losses that are bounded end at a sum, which is met although it is rounded.
+        with jax.enable_x64(True):
+            found = mechanism._bounds_of("epsilon", np.zeros(()), both=False)
+            return found.upper <= self.epsilon + 1e-12 * abs(self.epsilon)
 
     def describe(self) -> str:
         return f"({at_most(float(self.epsilon))}, {at_most(float(self.delta))})-DP"

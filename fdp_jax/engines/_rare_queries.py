@@ -18,6 +18,8 @@ from ._inversion import Table
 from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
 from ._root import Near, Search
 
+_SPLITTING = "auto", "spectral"
+"""Engines that split a law; the answers of others do not depend on it."""
 _MOST_STEPS = 1e9
 _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
@@ -29,8 +31,9 @@ where the bracket of the last one is wide."""
 
 
 def can_split(loss: ComposedLoss) -> bool:
-    """Whether the law of a loss can be split by its largest step."""
-    return len(loss.terms) == 1 and loss.analytic and loss.analytic_terms[0].splits
+    """Whether the law of a loss can be split by its largest step, by its engine."""
+    able = loss.method.name in _SPLITTING and len(loss.terms) == 1 and loss.analytic
+    return able and loss.analytic_terms[0].splits
 
 
 def splits(loss: ComposedLoss) -> bool:

@@ -122,7 +122,7 @@ class Resolved:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""
         curves: list[Curve] = []
         with whole_programs(self._method != AUTO):
-            for subject in self._spectral(lambda: certainty(curves[-1])):
+            for subject in self._spectral(lambda: certainty(curves[-1]), rare=0.1):
                 curves.append(make_curve(subject.composed, positions))
         return curves[-1]
 
@@ -186,16 +186,23 @@ class Resolved:
         known = outside_transformations() or (whole and not is_traced(found.status))
         return known and leaves_doubt(found)
 
-    def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
+    def _spectral(
+        self, so_far: Callable[[], Bounds], *, rare: float = 1.0
+    ) -> Iterator[Subject]:
         """The first engine; from the smaller program first, where that will do.
 
         Where the answer cannot be looked at (inside of `jax.jit`), the program has to
         hold all that may be needed.
+
+        Args:
+            so_far: The answer of those before.
+            rare: Times that a record takes part, below which the law will be split.
+                Fewer for curves: nodes of a law that is split make the largest program.
         """
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
         splits = composed.method.split and can_split(composed)
-        if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
+        if splits and not (_is_rare(self.known_steps, rare) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, dataclasses.replace(composed.method, split=False))
@@ -278,10 +285,10 @@ def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
     return 0 < pairs_in(composed) <= _FEW_PAIRS
 
 
-def _is_rare(steps: KnownSteps) -> bool:
-    """Whether a record is known to take part less than once: the law will be split."""
+def _is_rare(steps: KnownSteps, times: float) -> bool:
+    """Whether a record is known to take part less often than so many times."""
     prob, num_steps = steps
-    return prob is not None and num_steps is not None and prob * num_steps < 1
+    return prob is not None and num_steps is not None and prob * num_steps < times
 
 
 def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:

@@ -143,19 +143,20 @@ def _profile_nodes(epsilon: Any, delta: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Thresholds in order, the least delta known there, and which of them to take."""
     order = xp.lexsort((delta, epsilon))
     nodes, least = epsilon[order], xp.minimum.accumulate(delta[order])
-    return nodes, least, _informative(nodes, nodes, 1 - least, xp)
+    return nodes, least, _informative(nodes, nodes, 1 - least, xp.argmin(least), xp)
 
 
-def _informative(nodes: Any, epsilon: Any, rest: Any, xp: Any) -> Any:
+def _informative(nodes: Any, epsilon: Any, rest: Any, most: Any, xp: Any) -> Any:
     """For each node the nearest one that says more than the others do.
 
     1 - delta is concave in e^eps, from 0: what lies below a line from there to a later
-    node, or as high as an earlier one, is implied.  Of equal nodes it is the first.
+    node, or as high as an earlier one (of which `most` is the first of the highest), is
+    implied.  Of equal nodes it is the first.
     """
     with np.errstate(divide="ignore"):
         slopes = xp.log(rest) - epsilon
     first = slopes.size - 1 - xp.argmax(slopes[::-1])
-    last = xp.maximum(first, xp.argmax(rest))
+    last = xp.maximum(first, most)
     index = xp.clip(xp.arange(slopes.size), first, last)
     return xp.searchsorted(nodes, nodes[index])
 
@@ -242,7 +243,7 @@ def _error_nodes(prior: Any, error: Any, xp: Any) -> tuple[Any, Any, Any]:
     nodes, most = prior[order], error[order]
     places = xp.log(nodes) - xp.log1p(-nodes)
     rest = xp.maximum.accumulate(most / (1 - nodes))
-    return nodes, most, _informative(nodes, places, rest, xp)
+    return nodes, most, _informative(nodes, places, rest, xp.argmax(rest), xp)
 
 
 @in_float64(cast_out=False)

@@ -27,7 +27,6 @@ from ..curves.logs import (
     log_add,
     log_cumsum,
     log_subtract,
-    loosened,
     plus,
     reflect,
     widened,
@@ -93,17 +92,16 @@ class Knots(eqx.Module):
         slips = self._slips(k, inner, log_delta, log_reverse)
         found = (self._sure(x) for x in (log_delta, log_reverse, rest))
         log_delta, log_reverse, rest = found
-        return Point(
-            loosened(log_delta, slips[0]), loosened(log_reverse, slips[1]), rest
-        )
+        log_delta = _slipped(log_delta, slips[0])
+        return Point(log_delta, _slipped(log_reverse, slips[1]), rest)
 
     def _slips(
         self, k: Array, epsilon: Array, log_delta: Array, log_reverse: Array
     ) -> tuple[Array, Array]:
-        """Effect of the nodes' rounding on the logarithms of delta and its inverse."""
+        """Effect of the nodes' rounding on delta and its inverse, relatively."""
         unit = 4 * jnp.finfo(epsilon.dtype).eps * (1 + jnp.abs(epsilon))
         slip = lambda log_slope, value: stop_gradient(
-            unit * jnp.exp(jnp.clip(log_slope - value, -700.0, 60.0))
+            unit * jnp.exp(jnp.clip(log_slope - value, -700.0, 700.0))
         )
         known = lambda x: jnp.where(jnp.isfinite(x), x, 0.0)
         return (
@@ -224,6 +222,12 @@ class Knots(eqx.Module):
     def _sure(self, value: Array) -> Interval:
         fixed = stop_gradient(value)
         return widened(Interval(fixed, value, fixed), self.rounding)
+
+
+def _slipped(log_value: Interval, by: Array) -> Interval:
+    """Bounds of a probability that is wrong by so much, relatively."""
+    upper = jnp.minimum(log_value.upper + jnp.log1p(by), 0)
+    return Interval(log_value.lower - by, log_value.estimate, upper)
 
 
 def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:

@@ -195,10 +195,23 @@ def test_steps_without_numbers():
         assert fdp.Accountant().remaining(TARGET, step) == left
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0])
-def test_remaining_refuses_what_it_cannot_answer(delta):
-    """Three steps of this pure DP meet the first target, any number the second."""
-    target = fdp.targets.ApproxDP(epsilon=1.0, delta=delta)
+def test_remaining_steps_of_a_pure_budget():
+    """Losses at their ends add up: .1 + 1/10 of 1 are spent, whatever comes."""
+    accountant = fdp.Accountant().step(fdp.PureDP(0.1)).step(fdp.Laplace(10.0))
+    budget = fdp.targets.ApproxDP(epsilon=1.0, delta=0.0)
+    assert accountant.remaining(budget, fdp.PureDP(0.1)) == 8
+    assert accountant.remaining(budget, fdp.Laplace(3.0)) == 2
+    assert accountant.remaining(budget, fdp.Gaussian(50.0)) == 0
+    small = fdp.targets.ApproxDP(epsilon=0.1, delta=0.0)
+    assert accountant.remaining(small, fdp.PureDP(0.01)) == 0
+    # log(1 + (e - 1) / 10) = .15856 each.
+    sampled = fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1)
+    assert fdp.Accountant().remaining(budget, sampled) == 6
+
+
+def test_remaining_refuses_what_it_cannot_answer():
+    """Any number of steps meets a delta of 1."""
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=1.0)
     with pytest.raises(fdp.UnreachableTarget, match="delta must lie in"):
         fdp.Accountant().remaining(target, fdp.Laplace(3.0))
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from programs import jitted
 from reference import checks
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Status
+from fdp_jax.calibration import _solved
 from fdp_jax.calibration._search import solve
 from fdp_jax.calibration._targets import Margin
 from fdp_jax.calibration.unknowns import find_unknown
@@ -275,6 +277,29 @@ def test_unknown_parameter_is_refused_with_those_allowed(name):
         fdp.calibrate(fdp.DPSGD(**VALUES), APPROX_DP, solve_for=name)
     for allowed in VALUES:
         assert allowed in str(raised.value)
+
+
+def test_noise_that_tells_who_took_part_is_found_by_its_closed_form(monkeypatch):
+    """Delta is a mean over the number k of steps with the record, each a Gaussian's."""
+    steps, prob, epsilon = 1000, 0.01, 1e4
+
+    def delta(noise):
+        k = np.arange(1, steps + 1)
+        mu, rest = np.sqrt(k) / noise, (steps - k) * np.log1p(-prob) + k * np.log(prob)
+        left = (epsilon - rest) / mu
+        tails = [stats.norm.logcdf(sign * mu / 2 - left) for sign in (1, -1)]
+        each = np.exp(tails[0]) - np.exp(epsilon - rest + tails[1])
+        return float(stats.binom.pmf(k, steps, prob) @ each)
+
+    asked, solved = [], _solved._solve
+    count = lambda *args, **options: asked.append(options) or solved(*args, **options)
+    monkeypatch.setattr(_solved, "_solve", count)
+    run = fdp.DPSGD(sampling_prob=prob, num_steps=steps)
+    target = fdp.targets.ApproxDP(epsilon=epsilon, delta=1e-5)
+    found = fdp.calibrate(run, target, solve_for="noise_multiplier")
+    noise = float(found.value)
+    assert delta(noise * (1 - 1e-6)) > 1e-5 >= delta(noise) * (1 - 1e-9)
+    assert [x["method"].name for x in asked] == ["contour"]
 
 
 @pytest.mark.slow

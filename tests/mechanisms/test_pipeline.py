@@ -15,7 +15,7 @@ from programs import jitted
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
 from fdp_jax._internal._host import whole_programs
-from fdp_jax.curves import Bounds, Status, Subject
+from fdp_jax.curves import Bounds, Range, Status, Subject
 from fdp_jax.losses import ComposedLoss, TwoPointLoss
 from fdp_jax.mechanisms import AbstractMechanism, Sampling, resolve
 from fdp_jax.mechanisms._relations import relation_field
@@ -313,3 +313,19 @@ def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
     jax.block_until_ready(ask(jnp.asarray(0.5)))
     # Which of a batch were loose is not told apart.
     assert asked == ["contour", "auto", "split"]
+
+
+@pytest.mark.parametrize("engine", ["grid", "contour"])
+def test_an_engine_by_name_is_asked_once(engine):
+    """Whatever it answers: another program of the same engine says nothing else."""
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    low, middle, high = jnp.asarray(0.0), jnp.asarray(0.5), jnp.asarray(1.0)
+    doubtful = Bounds(low, middle, high, jnp.asarray(Status.LOOSE))
+    asked = []
+
+    def ask(guarantee):
+        asked.append(guarantee)
+        return doubtful
+
+    resolve(run.using(engine)).settled(ask, lambda: Range(0.0, 1.0, 0.0))
+    assert len(asked) == 1

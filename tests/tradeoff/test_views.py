@@ -422,3 +422,18 @@ def test_checks_accept_closed_forms():
     tradeoff.check_tradeoff(alpha, f.beta(alpha=alpha))
     tradeoff.check_profile(grid, f.delta(epsilon=grid))
     tradeoff.check_bayes_error(prior, f.bayes_error(prior=prior))
+
+
+def test_deltas_next_to_which_one_is_all_are_kept():
+    """Each at its own threshold and, by convexity, below the line to the next one."""
+    nodes = np.asarray([0.0, 5.0, 8.0, 10.0, 20.0])
+    deltas = np.asarray([1e-3, 1e-10, 1e-18, 1e-25, 1e-60])
+    make = fdp.tradeoff.PrivacyProfile.from_points
+    for known in make(nodes, deltas), make(nodes[::-1], deltas[::-1], symmetric=False):
+        found = known.bounds(epsilon=nodes[:4])
+        assert np.all(found.lower <= deltas[:4] * (1 + 1e-6))
+        assert np.all(found.upper >= deltas[:4] * (1 - 1e-6))
+        np.testing.assert_allclose(found.upper, deltas[:4], rtol=1e-5)
+        # The last one is next to nothing beside the rounding of where it stands.
+        assert np.all(known.log_delta(epsilon=np.asarray([20.0, 30.0])) < -85)
+        assert known.epsilon(delta=2e-25) == pytest.approx(10, abs=0.2)
