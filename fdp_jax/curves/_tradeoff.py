@@ -210,7 +210,7 @@ def _look(
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale
     plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
-    test = Test(place.anchor, place.scale, place.kink, plans)
+    test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
     found, odds = rates_at(loss, test, *logs, thresholds)
@@ -233,8 +233,9 @@ def _following(
     falls = jnp.isfinite(fall) & (fall < -_FLAT)
     slope = fall / width
     pace = jnp.where(falls, -1 / jnp.where(falls, slope, -1), jnp.inf)
-    # Between point masses it is flat, but thresholds must stay near their anchor.
-    scale = jnp.where(falls, jnp.minimum(pace, 1), place.scale)
+    # Between point masses it is flat, but thresholds must stay near their anchor; next
+    # to the largest loss the scale is that of what is beyond.
+    scale = jnp.minimum(jnp.where(falls, pace, 16 * place.scale), 1)
     reach = jnp.where(falls, 100, 1) * (10 * scale + jnp.abs(anchor))
     change = (odds - target) * pace
     change = jnp.clip(jnp.where(jnp.isnan(change), 0, change), -reach, reach)
@@ -244,7 +245,8 @@ def _following(
     following = anchor + change
     inside = (following > low) & (following < high)
     between = _between(points, ends, jax.nn.sigmoid(target))
-    following = jnp.where(bracketed & ~inside, between, following)
+    # Where nothing falls the scale tells nothing of where the best threshold is.
+    following = jnp.where(bracketed & ~(inside & falls), between, following)
 
     # Not closer than the profile is known.
     beta, tpr = _width(new.rates.log_beta), _width(new.rates.log_tpr)

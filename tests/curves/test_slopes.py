@@ -54,3 +54,34 @@ def test_slopes_of_profiles_between_nodes():
 def test_slopes_of_the_largest_loss(make, at, slope):
     found = jax.grad(lambda x: make(x).epsilon(delta=0.0))(at)
     assert found == pytest.approx(slope, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "at", "alpha", "slope"),
+    [
+        # By enumeration of all outputs.
+        (
+            lambda s: fdp.compose(fdp.DiscreteGaussian(s).repeat(4), fdp.PureDP(0.3)),
+            *(3.0, 0.1, 0.0663997784),
+        ),
+        # By integrals of the closed form; at a point mass, and next to the largest.
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(2.2)),
+            *(1.9, 0.43, 0.0899792076),
+        ),
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(2.2)),
+            *(1.9, 0.1, 0.0692161898),
+        ),
+    ],
+)
+def test_slopes_of_error_rates_at_point_masses(make, at, alpha, slope):
+    beta = lambda x: make(x).beta(alpha=alpha, bound="estimate")
+    assert jax.grad(beta)(at) == pytest.approx(slope, rel=1e-5)
+
+
+def test_the_search_for_a_threshold_leaves_the_largest_loss():
+    # The outputs with the largest loss have probability .0937.
+    found = fdp.compose(fdp.Laplace(1.9), fdp.Laplace(2.2)).bounds(alpha=0.1)
+    assert found.status == fdp.Status.TIGHT
+    assert float(found.lower) <= 0.733860164522 <= float(found.upper)
