@@ -99,9 +99,10 @@ def kink_beside(
 ) -> tuple[Array, Array | None]:
     """The best share, and how far from it straight pieces of beta are seen.
 
-    The latter is 0 if none are, and then one Newton step leads to the former.  The grid spreads a point mass over some points: pieces are seen from beyond these,
-    and no farther than to the next mass.  The step is the one with the largest jump of
-    slopes, less a multiple of what the pieces bend.
+    The latter is 0 if none are, and then one Newton step leads to the former.  The grid
+    spreads a point mass over some points: pieces are seen from beyond these, and no
+    farther than to the next mass.  The step is the one with the largest jump of slopes,
+    less a multiple of what the pieces bend.
     """
     if args[0].decays:
         return share, None

@@ -106,9 +106,9 @@ class AbstractRenyi(Declared, AbstractPointwise):
         require_alone((self,), (count,))
         return self._times(count)
 
-    def _settled(self, ask, known, *, both):
+    def _settled(self, ask, known, **sides):
         self.require_complete()
-        return super()._settled(ask, known, both=both)
+        return super()._settled(ask, known, **sides)
 
     def _solve(self, delta: Any) -> Bounds:
         return _epsilon_bounds(self, delta)

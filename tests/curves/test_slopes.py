@@ -3,10 +3,12 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import pytest
 import scipy.stats
 
 import fdp_jax as fdp
+from fdp_jax.curves import DELTA, Bounds, intersection
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1e-3, 0.9])
@@ -85,3 +87,13 @@ def test_the_search_for_a_threshold_leaves_the_largest_loss():
     found = fdp.compose(fdp.Laplace(1.9), fdp.Laplace(2.2)).bounds(alpha=0.1)
     assert found.status == fdp.Status.TIGHT
     assert float(found.lower) <= 0.733860164522 <= float(found.upper)
+
+
+def test_certified_ends_keep_the_derivative_of_the_estimate():
+    # Of a closed form whose ends meet, as an intersection of two engines' answers has.
+    def middle(x):
+        one = Bounds(x, x, x, jnp.asarray(0))
+        return intersection(one, one, DELTA).estimate
+
+    with jax.enable_x64(True):
+        assert jax.grad(middle)(0.5) == 1
