@@ -97,3 +97,28 @@ def test_certified_ends_keep_the_derivative_of_the_estimate():
 
     with jax.enable_x64(True):
         assert jax.grad(middle)(0.5) == 1
+
+
+def test_slopes_in_the_number_of_steps_are_those_of_the_interpolation():
+    def epsilon(steps):
+        run = fdp.DPSGD(noise_multiplier=0.9, sampling_prob=0.02, num_steps=steps)
+        return run.epsilon(delta=1e-5, bound="estimate")
+
+    # Between whole numbers, and by runs that there are.
+    between = (epsilon(500.45) - epsilon(500.35)) / 0.1
+    assert jax.grad(epsilon)(500.4) == pytest.approx(float(between), rel=1e-6)
+    whole = (epsilon(501.0) - epsilon(499.0)) / 2
+    assert jax.grad(epsilon)(500.0) == pytest.approx(float(whole), rel=1e-6)
+
+
+def test_an_upper_end_is_that_of_the_pair_above():
+    run = fdp.DPSGD(
+        noise_multiplier=1.3,
+        num_steps=1,
+        sampling=fdp.sampling.FixedSize(prob=0.2),
+        relation="zero_out",
+    )
+    # The pair below is asked on the grid, which says nothing of so little.
+    found = run.bounds(epsilon=22.0)
+    assert 0 < found.upper <= found.estimate * (1 + 1e-6)
+    assert found.lower <= found.estimate
