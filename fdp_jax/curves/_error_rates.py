@@ -97,12 +97,11 @@ def scaled_rates_at(
 def kink_beside(
     objective: Objective, share: Array, args: tuple, aux: tuple[Test, Array]
 ) -> tuple[Array, Array | None]:
-    """The best share, and how far from it straight pieces of beta are seen.
+    """A share, and how far from it straight pieces of beta are seen; 0 if none are.
 
-    The latter is 0 if none are, and then one Newton step leads to the former.  The grid
-    spreads a point mass over some points: pieces are seen from beyond these, and no
-    farther than to the next mass.  The step is the one with the largest jump of slopes,
-    less a multiple of what the pieces bend.
+    The grid spreads a point mass over some points: pieces are seen from beyond these,
+    and no farther than to the next mass.  The step is the one with the largest jump of
+    slopes, less a multiple of what the pieces bend.
     """
     if args[0].decays:
         return share, None
@@ -110,14 +109,11 @@ def kink_beside(
     places = share + steps * jnp.asarray(_PLACES, share.dtype)
     merit = objective(places.ravel(), args, aux)[0]
     slopes = jnp.diff(merit.reshape(places.shape), axis=1) / steps
-    far, near, middle, other, other_far = slopes.T
+    far, near, _, other, other_far = slopes.T
     clear = near - other - _BEND * (jnp.abs(near - far) + jnp.abs(other_far - other))
     best = jnp.argmax(jnp.where(jnp.isnan(clear), 0, clear))
     kink = clear[best] > _LEAST_JUMP
-    fall = (far - other_far)[-1]
-    newton = 2.5 * middle[-1] / jnp.where(fall > 0, fall, jnp.inf)
-    newton = steps[-1, 0] * jnp.clip(newton, -3, 3)
-    return share + jnp.where(kink, 0, newton), jnp.where(kink, steps[best, 0], 0)
+    return share, jnp.where(kink, steps[best, 0], 0)
 
 
 _STEPS = tuple(2.0**k for k in range(10))
