@@ -126,9 +126,21 @@ class _Slope:
         return jax.grad(self.objective)(point, args, aux)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def of_several(objective: Objective) -> Objective:
+    """An objective, some numbers of one point, of several points along a last axis."""
+
+    @functools.wraps(objective)
+    def found(point: Array, args: PyTree, aux: PyTree) -> Array:
+        one = lambda x: objective(x, args, aux)
+        return jax.vmap(one, out_axes=-1)(point) if point.ndim else one(point)
+
+    return found
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def optimum_or_kink(
     objective: Objective,
+    look: Callable[..., tuple[Array, Array | None]],
     value: Float[Array, " k"],
     point: Float[Array, ""],
     args: PyTree,
@@ -142,7 +154,11 @@ def optimum_or_kink(
 
     Args:
         objective: As in `optimal_value`, of some numbers that have their optimum or
-            kink at the same point; the first one tells whether it is a kink.
+            kink at the same point; the first one tells whether it is a kink.  Takes
+            several points as well, see `of_several`.
+        look: Finds the objective's optimum next to a point (`kink_near`, or a function
+            of the same arguments), and how far from it its pieces can be seen: zero if
+            it is smooth, None if that is known before.
         value: The optima.
         point: About where the derivative in the first argument vanishes or changes its
             sign; the derivative is taken at the nearest such place.
@@ -154,14 +170,17 @@ def optimum_or_kink(
 
 @optimum_or_kink.defjvp
 def _optimum_or_kink_jvp(
-    objective: Objective, primals: tuple, tangents: tuple
+    objective: Objective, look: Callable, primals: tuple, tangents: tuple
 ) -> tuple[Array, Array]:
     value, point, args, aux = primals
-    value = optimum_or_kink(objective, value, point, args, aux)
-    point, step = _kink(objective, *stop_gradient((point, args, aux)))
+    value = optimum_or_kink(objective, look, value, point, args, aux)
+    point, step = look(objective, *stop_gradient((point, args, aux)))
     pieces = _Pieces(objective)
     # How the point moves matters for higher derivatives.
     smooth = implicit_root(_Slope(First(objective)), point, args, aux)
+    if step is None:
+        moved = lambda a: objective(smooth, a, aux)
+        return value, jax.jvp(moved, (args,), (tangents[2],))[1]
     kink = implicit_root(pieces, point, args, (step, aux))
     at = jnp.where(step > 0, kink, smooth)
     left, right = pieces.beside(at, args, (step, aux), tangents[2])
@@ -180,7 +199,7 @@ _ROUNDS, _REACH = 48, 2e-2
 """Of the search for the optimum, and how wide it may get, over the size."""
 
 
-def _kink(
+def kink_near(
     objective: Objective, point: Array, args: PyTree, aux: PyTree
 ) -> tuple[Array, Array]:
     """The optimum, and how far from it its pieces can be seen; zero if it is smooth."""
@@ -257,25 +276,19 @@ class _Pieces:
     def beside(self, point: Array, args: PyTree, aux: tuple, tangent: PyTree) -> Any:
         """Slopes and derivatives of both pieces, drawn on to the point between them."""
         step, aux = aux
-        one = jnp.ones_like(point)
-
-        def at(place: Array) -> tuple[Array, Array]:
-            along = lambda x: self.objective(x, args, aux)
-            moved = lambda a: self.objective(place, a, aux)
-            slope = jax.jvp(along, (place,), (one,))[1]
-            return slope, jax.jvp(moved, (args,), (tangent,))[1]
-
         places = point + step * jnp.asarray(_OFFSETS, step.dtype)
-        found = jax.vmap(at)(places)
-        return tuple(
-            jax.tree.map(lambda x, i=i, j=j: 2 * x[i] - x[j], found)
-            for i, j in ((1, 0), (2, 3))
-        )
+        along = lambda x: self.objective(x, args, aux)
+        moved = lambda a: self.objective(places, a, aux)
+        slope = jax.jvp(along, (places,), (jnp.ones_like(places),))[1]
+        move = jax.jvp(moved, (args,), (tangent,))[1]
+        return [
+            [2 * x[:, i] - x[:, j] for x in (slope, move)] for i, j in ((1, 0), (2, 3))
+        ]
 
     def __call__(self, point: Array, args: PyTree, aux: tuple) -> Array:
         step, aux = aux
         places = point + step * jnp.asarray(_OFFSETS, step.dtype)
-        found = jax.vmap(lambda x: self.objective(x, args, aux)[0])(places)
+        found = self.objective(places, args, aux)[0]
         return (2 * found[1] - found[0]) - (2 * found[2] - found[3])
 
 

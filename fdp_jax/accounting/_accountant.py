@@ -402,12 +402,12 @@ class Accountant(AbstractMechanism):
         used = [table for table in self.tables if not table.is_unused()]
         return self._of(table.trimmed() if table.known else table for table in used)
 
-    def _settled(self, ask, known, *, both):
+    def _settled(self, ask, known, *, both, upper):
         renyi, others = self._renyi(), self._parted()[0]
         if renyi is None:
-            return super()._settled(ask, known, both=both)
+            return super()._settled(ask, known, both=both, upper=upper)
         # The other end of the pair alone is no bound, and would cross.
-        found = super()._settled(ask, known, both=True)
+        found = super()._settled(ask, known, both=True, upper=upper)
         other = ask(RenyiComposition(renyi, others) if others.tables else renyi)
         return intersection(found, other, known())
 

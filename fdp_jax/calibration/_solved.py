@@ -213,8 +213,6 @@ def _met(
     value, leaks = np.asarray(found.value), found.leaks
     if not np.isfinite(value):
         return found
-    if not by_contour(*_known_of(unknown.put(mechanism, value), unknown)):
-        return found
     for count in range(_NUDGES):
         jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)
         moved = value - leaks * jump * (count > 0)

@@ -22,7 +22,7 @@ from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
-from ..curves import AbstractGuarantee, Bounds, Directed
+from ..curves import BY_ARGUMENT, AbstractGuarantee, Bounds, Directed
 from ..curves.pointwise import both_logs, point_at, rates_at
 from ..engines import Interval
 from ..losses import ComposedLoss
@@ -93,8 +93,19 @@ class AbstractTarget(Record):
         None for targets that speak of more than one point of its curve.
         """
 
-    def is_met(self, mechanism: AbstractGuarantee) -> Array | None:
-        """Whether a query shows that a mechanism meets it; None as in `asked`."""
+    def question(self) -> tuple[str, Any, Any] | None:
+        """A query's argument, its value and the limit of its answer; None as above."""
+
+    def is_met(self, mechanism: Any) -> Array | None:
+        """Whether a plain query shows that a mechanism meets it; None as in `asked`."""
+        question = self.question()
+        if question is None:
+            return None
+        name, value, limit = question
+        with jax.enable_x64(True):  # no rounding outward to float32
+            found = mechanism.bounds(**{name: value})
+            upper = BY_ARGUMENT[name].upper_is_pessimistic
+            return found.upper <= limit if upper else found.lower >= limit
 
     def spent_by(self, guarantee: AbstractGuarantee) -> Bounds:
         """The number that it limits, for some guarantee.
@@ -164,11 +175,6 @@ class _AbstractProfileTarget(AbstractTarget):
     def asked(self, mechanism):
         return mechanism.bounds(epsilon=in_full(self, "_point")[0])
 
-    def is_met(self, mechanism):
-        epsilon, log_delta, _ = in_full(self, "_point")
-        found = mechanism._bounds_of("log_delta", epsilon, both=False)
-        return found.upper <= log_delta + 1e-11
-
     def quantity(self) -> str:
         return f"delta({float(self._point()[0]):g})"
 
@@ -193,6 +199,9 @@ class ApproxDP(_AbstractProfileTarget):
 
     def _point(self):
         return jnp.asarray(self.epsilon), *both_logs(jnp.asarray(self.delta))
+
+    def question(self):
+        return "epsilon", self.epsilon, self.delta
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
@@ -231,6 +240,9 @@ class Advantage(_AbstractProfileTarget):
 
     def _point(self):
         return jnp.zeros(()), *both_logs(jnp.asarray(self.advantage))
+
+    def question(self):
+        return "epsilon", 0.0, self.advantage
 
     def reachable(self):
         inside = (self.advantage > 0) & (self.advantage < 1)
@@ -278,6 +290,13 @@ class BayesError(_AbstractProfileTarget):
         error = jnp.asarray(self.error)
         return epsilon, safe_log((most - error) / most), safe_log(error / most)
 
+    def question(self):
+        return (
+            ("prior", 0.5, self.error / 2)
+            if self.prior is None
+            else ("prior", self.prior, self.error)
+        )
+
     def reachable(self):
         _, most = self._parts()
         allowed = "(0, 1)" if self.prior is None else "(0, min(prior, 1 - prior))"
@@ -312,10 +331,6 @@ class _AbstractRateTarget(AbstractTarget):
         view = mechanism if self.direction == "both" else mechanism.remove
         return view.bounds(alpha=in_full(self, "_rates")[0])
 
-    def is_met(self, mechanism: Any):
-        log_beta = in_full(self, "_rates")[2]
-        return self.asked(mechanism).lower >= jnp.exp(log_beta)
-
     def quantity(self) -> str:
         return f"beta at alpha = {float(self._rates()[0]):g}"
 
@@ -349,6 +364,9 @@ class ErrorRates(_AbstractRateTarget):
         log_beta, log_power = both_logs(jnp.asarray(self.beta))
         return jnp.asarray(self.alpha), log_power, log_beta
 
+    def question(self):
+        return "alpha", self.alpha, self.beta
+
     def reachable(self):
         inside = (self.alpha > 0) & (self.beta > 0) & (self.beta < 1 - self.alpha)
         return inside, "alpha must be positive and beta in (0, 1 - alpha)"
@@ -379,6 +397,12 @@ class Reconstruction(_AbstractRateTarget):
 
     def _rates(self):
         return jnp.asarray(self.kappa), *both_logs(jnp.asarray(self.value))
+
+    def question(self):
+        return "fpr", self.kappa, self.value
+
+    def is_met(self, mechanism):
+        return super().is_met(mechanism.remove)
 
     def reachable(self):
         inside = (self.kappa > 0) & (self.value > self.kappa) & (self.value < 1)

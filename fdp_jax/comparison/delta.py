@@ -22,7 +22,14 @@ from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
-from .._internal._implicit import First, optimal_value, optimum_or_kink, parted
+from .._internal._implicit import (
+    First,
+    kink_near,
+    of_several,
+    optimal_value,
+    optimum_or_kink,
+    parted,
+)
 from .._internal._precision import (
     in_float64,
 )
@@ -353,9 +360,10 @@ def attached(
     gap, *given = parted(_gap_at, (requests, weigh), (prepared, at.left, sign))
     if sources(*requests).knows_kinks:
         return optimal_value(First(gap), at.estimate, place, *given)
-    return optimum_or_kink(gap, at.estimate[None], place, *given)[0]
+    return optimum_or_kink(gap, kink_near, at.estimate[None], place, *given)[0]
 
 
+@of_several
 def _gap_at(epsilon: Array, args: tuple, aux: tuple) -> Float[Array, " 1"]:
     """The gap at one threshold, as an objective."""
     (requests, weigh), (prepared, left, sign) = args, aux

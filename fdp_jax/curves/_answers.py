@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from .._internal._precision import in_float64
 from .._internal._text import joined_methods
 from ..engines import Interval
-from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range
+from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range, clipped
 from ._queries import ProfilePoint, bounds_of
 
 
@@ -66,7 +66,7 @@ def common_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
         upper = jnp.minimum(one.upper, other.upper)
         closer = width(other) < width(one)
         estimate = jnp.where(closer, other.estimate, one.estimate)
-        return Interval(lower, jnp.clip(estimate, lower, upper), upper)
+        return Interval(lower, clipped(estimate, lower, upper), upper)
 
     return ProfilePoint(
         common(one.log_delta, other.log_delta),

@@ -180,27 +180,31 @@ def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
     lower, upper, crossed = uncrossed(lower, upper, known, unit=2.0**-52)
     return Bounds(
         lower,
-        jnp.clip(one.estimate, lower, upper),
+        clipped(one.estimate, lower, upper),
         upper,
         classify(lower, upper, crossed | (one.status == Status.VACUOUS)),
         joined_methods(one.method, above.method),
     )
 
 
-def with_attained(found: Bounds, attained: Bounds) -> Bounds:
+def clipped(estimate: Array, lower: Array, upper: Array) -> Array:
+    """The estimate moved between two ends; its derivative stays, at them too."""
+    return with_gradient(jnp.clip(stop_gradient(estimate), lower, upper), estimate)
+
+
+def with_attained(
+    found: Bounds, attained: Bounds, known: Range, *, upper: bool
+) -> Bounds:
     """Bounds of a guarantee from those of a pair above it and of one below it.
 
-    Its own end on the private side is the first pair's, the other end the second's.
+    Its own end on the private side, the `upper` one or the lower, is the first pair's,
+    the other end the second's.
     """
-    lower = jnp.minimum(found.lower, attained.lower)
-    upper = jnp.maximum(found.upper, attained.upper)
-    return Bounds(
-        lower,
-        found.estimate,
-        upper,
-        classify(lower, upper, found.status == Status.VACUOUS),
-        joined_methods(found.method, attained.method),
+    lower, most = (
+        (attained.lower, found.upper) if upper else (found.lower, attained.upper)
     )
+    ends = dataclasses.replace(found, lower=lower, upper=most)
+    return between(ends, ends, dataclasses.replace(attained, upper=most), known)
 
 
 _FEW_LEAST = 16

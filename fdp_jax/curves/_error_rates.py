@@ -5,6 +5,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .. import engines
+from .._internal._implicit import Objective
 from .._internal._record import Record
 from ..engines import AbstractPlan
 from ..losses import ComposedLoss
@@ -16,6 +17,8 @@ class Test(Record):
     """An anchor, prepared for thresholds around it."""
 
     anchor: Float[Array, ""]
+    step: Float[Array, ""]
+    """About the least distance at which pieces of the profile are told apart."""
     kink: Bool[Array, ""]
     plans: AbstractPlan
     """One for each direction looked at, stacked."""
@@ -65,25 +68,62 @@ def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
     return log_more + engines.log_complement(gap)
 
 
-def log_beta_at(threshold: Array, args: tuple, test: Test) -> Array:
-    """Log beta of the test at a threshold, as a function of the loss and of alpha."""
-    found, threshold = _rates_of(threshold, args, test)
-    value = found.log_beta.estimate[0]
-    return jnp.where(test.kink, _held(value, threshold), value)
+def scaled_rates_at(
+    share: Array, args: tuple, aux: tuple[Test, Float[Array, "2"]]
+) -> Float[Array, "3 ..."]:
+    """Beta and power of the test at a threshold, over those at the anchor.
 
+    Their difference, which is largest where both are the best, comes first.
 
-def log_tpr_at(threshold: Array, args: tuple, test: Test) -> Array:
-    """Log power of that test."""
-    found, threshold = _rates_of(threshold, args, test)
-    value = found.log_tpr.estimate[0]
-    return jnp.where(test.kink, -_held(-value, threshold), value)
-
-
-def _rates_of(threshold: Array, args: tuple, test: Test) -> tuple[Rates, Array]:
-    """The line at one threshold, and the threshold as it moves with the loss."""
+    Args:
+        share: The threshold is log(1 + share) from the anchor: between point masses
+            beta is straight in that.  One or several.
+        args: The loss, log alpha and log(1 - alpha).
+        aux: The test, and the logarithms of its beta and of its power.
+    """
     loss, log_alpha, log_tnr = args
-    threshold = _carried(loss, threshold)
-    return rates_at(loss, test, log_alpha, log_tnr, threshold[None])[0], threshold
+    test, logs = aux
+    threshold = _carried(loss, test.anchor) + jnp.log1p(share)
+    found, _ = rates_at(loss, test, log_alpha, log_tnr, jnp.atleast_1d(threshold))
+    beta, tpr = (
+        jnp.exp(x.estimate - log).reshape(share.shape)
+        for x, log in zip((found.log_beta, found.log_tpr), logs, strict=True)
+    )
+    # At the kink between two directions the best threshold does not move.
+    merit = jnp.where(test.kink, -0.5 * jnp.square(share), beta - tpr)
+    return jnp.stack([merit, beta, tpr])
+
+
+def kink_beside(
+    objective: Objective, share: Array, args: tuple, aux: tuple[Test, Array]
+) -> tuple[Array, Array | None]:
+    """A share, and how far from it straight pieces of beta are seen; 0 if none are.
+
+    The grid spreads a point mass over some points: pieces are seen from beyond these,
+    and no farther than to the next mass.  The step is the one with the largest jump of
+    slopes, less a multiple of what the pieces bend.
+    """
+    if args[0].decays:
+        return share, None
+    steps = aux[0].step * jnp.asarray(_STEPS, share.dtype)[:, None]
+    places = share + steps * jnp.asarray(_PLACES, share.dtype)
+    merit = objective(places.ravel(), args, aux)[0]
+    slopes = jnp.diff(merit.reshape(places.shape), axis=1) / steps
+    far, near, _, other, other_far = slopes.T
+    clear = near - other - _BEND * (jnp.abs(near - far) + jnp.abs(other_far - other))
+    best = jnp.argmax(jnp.where(jnp.isnan(clear), 0, clear))
+    kink = clear[best] > _LEAST_JUMP
+    return share, jnp.where(kink, steps[best, 0], 0)
+
+
+_STEPS = tuple(2.0**k for k in range(10))
+"""How far from a kink its pieces are looked at, in least distances."""
+_PLACES = -3.0, -2.0, -1.0, 1.0, 2.0, 3.0
+"""The places looked at, in steps."""
+_BEND = 8.0
+"""Of a smooth function the slope's jump is 1.5 times what both sides bend."""
+_LEAST_JUMP = 1e-6
+"""Of the slope, below which nothing depends on how a kink moves."""
 
 
 def _carried(loss: ComposedLoss, threshold: Array) -> Array:
@@ -91,8 +131,8 @@ def _carried(loss: ComposedLoss, threshold: Array) -> Array:
 
     Where the best threshold is a point mass, f is a line whose slope moves with that.
     It is taken to be a fixed share of the largest loss, as it is for Laplace noise and
-    for lattices of losses; for point masses in other places the derivative is not
-    exact.  (Where there is none it does not matter how the best threshold moves.)
+    for lattices of losses; where it is seen, how the point mass moves is added to that.
+    (Where there is none it does not matter how the best threshold moves.)
     """
     if loss.decays:
         return threshold
@@ -102,12 +142,3 @@ def _carried(loss: ComposedLoss, threshold: Array) -> Array:
     end = jnp.where(finite, end, 1.0)
     share = jnp.clip(stop_gradient(threshold) / stop_gradient(end), -1, 1)
     return threshold + share * (end - stop_gradient(end))
-
-
-def _held(value: Array, threshold: Array) -> Array:
-    """The value as a function of the threshold that has its maximum right there.
-
-    At a kink the optimal threshold does not move with the parameters.
-    """
-    fixed = stop_gradient(threshold)
-    return value - 0.5 * jnp.square(threshold - fixed)

@@ -108,6 +108,7 @@ class AbstractGuarantee(Record):
         known: Callable[[], Range],
         *,
         both: bool,
+        upper: bool,
     ) -> Bounds:
         """The answer to a question about this guarantee.
 
@@ -118,6 +119,7 @@ class AbstractGuarantee(Record):
             ask: The question, put to a guarantee.
             known: What is true of its answer anyway.
             both: Whether the end is asked for, too, that is not on the private side.
+            upper: Whether the upper end is on that side.
         """
         return ask(self)
 
@@ -129,6 +131,7 @@ class AbstractGuarantee(Record):
             lambda g: query.answer(g, argument),
             lambda: query.known(jnp.asarray(argument)),
             both=both,
+            upper=query.upper_is_pessimistic,
         )
 
     @explained

@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .. import engines
 from .._internal._batching import one_by_one
-from .._internal._implicit import optimal_value
+from .._internal._implicit import optimum_or_kink
 from .._internal._interval import sound
 from .._internal._logs import LOG_HALF
 from ..engines import Interval, select
 from ..losses import ComposedLoss
-from ._error_rates import Test, log_beta_at, log_tpr_at, rates_at
+from ._error_rates import Test, kink_beside, rates_at, scaled_rates_at
 from ._queries import over_signs
 from .logs import Rates
 from .optimum import best_of
@@ -83,8 +83,12 @@ def searched_rates(
     """Logs of f(alpha) and 1 - f(alpha), from thresholds around a few anchors."""
     args = loss, log_alpha, log_tnr
     found, best = _search(*stop_gradient((loss, signs, log_alpha, log_tnr)))
-    at = lambda f, x: optimal_value(f, x.estimate, best.anchor, args, best)
-    beta, tpr = at(log_beta_at, found.log_beta), at(log_tpr_at, found.log_tpr)
+    logs = jnp.stack([found.log_beta.estimate, found.log_tpr.estimate])
+    aux = best, jnp.where(jnp.isfinite(logs), logs, 0)
+    none = jnp.zeros_like(best.anchor)
+    scaled = jnp.stack([none, none + 1, none + 1])
+    _, *shares = optimum_or_kink(scaled_rates_at, kink_beside, scaled, none, args, aux)
+    beta, tpr = logs + jnp.log(jnp.stack(shares))
     return Rates(
         dataclasses.replace(found.log_beta, estimate=beta),
         dataclasses.replace(found.log_tpr, estimate=tpr),
@@ -206,7 +210,7 @@ def _look(
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale
     plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
-    test = Test(place.anchor, place.kink, plans)
+    test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
     found, odds = rates_at(loss, test, *logs, thresholds)
@@ -229,8 +233,9 @@ def _following(
     falls = jnp.isfinite(fall) & (fall < -_FLAT)
     slope = fall / width
     pace = jnp.where(falls, -1 / jnp.where(falls, slope, -1), jnp.inf)
-    # Between point masses it is flat, but thresholds must stay near their anchor.
-    scale = jnp.where(falls, jnp.minimum(pace, 1), place.scale)
+    # Between point masses it is flat, but thresholds must stay near their anchor; next
+    # to the largest loss the scale is that of what is beyond.
+    scale = jnp.minimum(jnp.where(falls, pace, 16 * place.scale), 1)
     reach = jnp.where(falls, 100, 1) * (10 * scale + jnp.abs(anchor))
     change = (odds - target) * pace
     change = jnp.clip(jnp.where(jnp.isnan(change), 0, change), -reach, reach)
@@ -240,7 +245,8 @@ def _following(
     following = anchor + change
     inside = (following > low) & (following < high)
     between = _between(points, ends, jax.nn.sigmoid(target))
-    following = jnp.where(bracketed & ~inside, between, following)
+    # Where nothing falls the scale tells nothing of where the best threshold is.
+    following = jnp.where(bracketed & ~(inside & falls), between, following)
 
     # Not closer than the profile is known.
     beta, tpr = _width(new.rates.log_beta), _width(new.rates.log_tpr)

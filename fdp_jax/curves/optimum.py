@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
-from .._internal._implicit import optimum_or_kink
+from .._internal._implicit import kink_near, of_several, optimum_or_kink
 from .._internal._logs import LOG_HALF
 from .._internal._search import golden_section
 from .._internal._special import safe_log
@@ -80,7 +80,9 @@ def optimal_rates(
     lines = jax.vmap(lambda e: line(fixed, e, *level))(places)
     args = subject, log_alpha, log_tnr
     at_best = lines.log_beta.estimate[0], lines.log_tpr.estimate[0]
-    _, log_beta, log_tpr = optimum_or_kink(_log_rates, _of(*at_best), best, args, ())
+    _, log_beta, log_tpr = optimum_or_kink(
+        _log_rates, kink_near, _of(*at_best), best, args, ()
+    )
     found = best_of(places, lines, *level)
     return Rates(
         capped(Interval(found.log_beta.lower, log_beta, found.log_beta.upper)),
@@ -172,6 +174,7 @@ def line_of(point: Point, epsilon: Array, log_alpha: Array, log_tnr: Array) -> R
     return Rates(log_beta, select(tiny, exact, log_tpr))
 
 
+@of_several
 def _log_rates(epsilon: Array, args: tuple, aux: PyTree) -> Float[Array, " 3"]:
     found = line(args[0], epsilon, *args[1:])
     return _of(found.log_beta.estimate, found.log_tpr.estimate)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import known, outside_transformations
-from .._internal._implicit import optimum_or_kink, parted
+from .._internal._implicit import kink_near, of_several, optimum_or_kink, parted
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from ..curves import (
@@ -161,9 +161,10 @@ def _regret(loss: ComposedLoss, mu: Array, *, plain: bool) -> Array:
         return value
     some = (value > 0) & jnp.isfinite(at)
     objective, *given = parted(_regret_at, (loss, mu), some)
-    return optimum_or_kink(objective, value[None], places[best], *given)[0]
+    return optimum_or_kink(objective, kink_near, value[None], places[best], *given)[0]
 
 
+@of_several
 def _regret_at(epsilon: Array, args: tuple, some: Array) -> Float[Array, " 1"]:
     """The regret at one threshold, as an objective."""
     loss, mu = args

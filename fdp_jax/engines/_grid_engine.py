@@ -31,6 +31,9 @@ class GridPlan(AbstractPlan):
     def profile(self, loss, epsilons):
         return _profile(loss, compose_grid(loss, self.grid), epsilons)
 
+    def resolution(self, scale):
+        return jnp.max(self.grid.spacing)
+
     def prepare(self, loss):
         one = lambda grid: stop_gradient(compose_grid(loss, grid))
         return ComposedGrid(self.sign, self.grid, lax.map(one, self.grid))

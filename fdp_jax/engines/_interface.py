@@ -37,6 +37,14 @@ class AbstractPlan(eqx.Module):
         """
         return self.profile(loss, epsilons), self
 
+    def resolution(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """About the least distance at which thresholds show the pieces of a profile.
+
+        Args:
+            scale: Of the profile around the anchor.
+        """
+        return 1e-5 * scale
+
     def prepare(self, loss: ComposedLoss) -> "AbstractPlan":
         """The plans of stacked directions, ready for `log_delta` at all thresholds."""
         return self

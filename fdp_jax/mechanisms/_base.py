@@ -100,6 +100,7 @@ class _Query(NamesToAsk, AbstractGuarantee):
         known: Callable[[], Range],
         *,
         both: bool,
+        upper: bool,
     ) -> Bounds:
         subject = resolve(self)
         found = subject.settled(ask, known)
@@ -109,7 +110,8 @@ class _Query(NamesToAsk, AbstractGuarantee):
         if subject.attained.relation is REPLACE_ONE:
             direction = "both"  # either data set may be the one with the record
         below = View(subject.attained, direction)
-        return with_attained(found, below._settled(ask, known, both=True))
+        other = below._settled(ask, known, both=True, upper=upper)
+        return with_attained(found, other, known(), upper=upper)
 
 
 def _mark(mechanism: Any) -> Any:

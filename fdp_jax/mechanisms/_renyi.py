@@ -103,9 +103,9 @@ class AbstractRenyi(Declared, AbstractPointwise):
         require_alone((self,), (num_steps,))
         return self._times(num_steps)
 
-    def _settled(self, ask, known, *, both):
+    def _settled(self, ask, known, **sides):
         self.require_complete()
-        return super()._settled(ask, known, both=both)
+        return super()._settled(ask, known, **sides)
 
     def _best(self, objective: Callable[[Array], Array]) -> tuple[Array, Array]:
         """The order at which an objective is least, about, and its value there.

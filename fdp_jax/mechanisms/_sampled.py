@@ -226,7 +226,8 @@ class DPSGD(AbstractRun):
         num_steps: Number of steps, real, in [0, inf); whole under REPLACE_ONE.  A run
             has a whole number: between two the guarantee is an interpolation (a power
             of the characteristic function), which is no run's, and its upper bounds at
-            most those of the next whole number.  Round up for one.
+            most those of the next whole number.  Round up for one.  Derivatives in it
+            are the interpolation's, at whole numbers too.
         relation: ADD_OR_REMOVE_ONE and ZERO_OUT have the same pair; with REPLACE_ONE
             the gradients of both records are opposite at worst.
         sampling: How batches are drawn, one of the schemes of `fdp_jax.sampling`, in

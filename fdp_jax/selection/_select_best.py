@@ -14,7 +14,7 @@ from .._internal._concrete import (
     evaluates_at_once,
     holds_anywhere,
 )
-from .._internal._host import calls_the_host, closes_over_traced
+from .._internal._host import closes_over_traced, may_ask_the_host
 from .._internal._precision import in_float64
 from .._internal._record import described
 from .._internal._tolerances import LOG_OPERATIONS as _UNIT
@@ -164,7 +164,7 @@ class SelectBest(Declared, AbstractGuarantee):
 
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.
-        return calls_the_host() and not closes_over_traced(self)
+        return may_ask_the_host() and not closes_over_traced(self)
 
     def _is_symmetric(self) -> bool:
         """Whether both directions of a run are known to be alike."""

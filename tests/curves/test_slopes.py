@@ -3,10 +3,12 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import pytest
 import scipy.stats
 
 import fdp_jax as fdp
+from fdp_jax.curves import DELTA, Bounds, intersection
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1e-3, 0.9])
@@ -54,3 +56,69 @@ def test_slopes_of_profiles_between_nodes():
 def test_slopes_of_the_largest_loss(make, at, slope):
     found = jax.grad(lambda x: make(x).epsilon(delta=0.0))(at)
     assert found == pytest.approx(slope, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "at", "alpha", "slope"),
+    [
+        # By enumeration of all outputs.
+        (
+            lambda s: fdp.compose(fdp.DiscreteGaussian(s).repeat(4), fdp.PureDP(0.3)),
+            *(3.0, 0.1, 0.0663997784),
+        ),
+        # By integrals of the closed form; at a point mass, and next to the largest.
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(2.2)),
+            *(1.9, 0.43, 0.0899792076),
+        ),
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(2.2)),
+            *(1.9, 0.1, 0.0692161898),
+        ),
+    ],
+)
+def test_slopes_of_error_rates_at_point_masses(make, at, alpha, slope):
+    beta = lambda x: make(x).beta(alpha=alpha, bound="estimate")
+    assert jax.grad(beta)(at) == pytest.approx(slope, rel=1e-5)
+
+
+def test_the_search_for_a_threshold_leaves_the_largest_loss():
+    # The outputs with the largest loss have probability .0937.
+    found = fdp.compose(fdp.Laplace(1.9), fdp.Laplace(2.2)).bounds(alpha=0.1)
+    assert found.status == fdp.Status.TIGHT
+    assert float(found.lower) <= 0.733860164522 <= float(found.upper)
+
+
+def test_certified_ends_keep_the_derivative_of_the_estimate():
+    # Of a closed form whose ends meet, as an intersection of two engines' answers has.
+    def middle(x):
+        one = Bounds(x, x, x, jnp.asarray(0))
+        return intersection(one, one, DELTA).estimate
+
+    with jax.enable_x64(True):
+        assert jax.grad(middle)(0.5) == 1
+
+
+def test_slopes_in_the_number_of_steps_are_those_of_the_interpolation():
+    def epsilon(steps):
+        run = fdp.DPSGD(noise_multiplier=0.9, sampling_prob=0.02, num_steps=steps)
+        return run.epsilon(delta=1e-5, bound="estimate")
+
+    # Between whole numbers, and by runs that there are.
+    between = (epsilon(500.45) - epsilon(500.35)) / 0.1
+    assert jax.grad(epsilon)(500.4) == pytest.approx(float(between), rel=1e-6)
+    whole = (epsilon(501.0) - epsilon(499.0)) / 2
+    assert jax.grad(epsilon)(500.0) == pytest.approx(float(whole), rel=1e-6)
+
+
+def test_an_upper_end_is_that_of_the_pair_above():
+    run = fdp.DPSGD(
+        noise_multiplier=1.3,
+        num_steps=1,
+        sampling=fdp.sampling.FixedSize(prob=0.2),
+        relation="zero_out",
+    )
+    # The pair below is asked on the grid, which says nothing of so little.
+    found = run.bounds(epsilon=22.0)
+    assert 0 < found.upper <= found.estimate * (1 + 1e-6)
+    assert found.lower <= found.estimate

@@ -9,7 +9,9 @@ from programs import jitted
 
 from fdp_jax._internal._implicit import (
     implicit_root,
+    kink_near,
     known_value,
+    of_several,
     optimal_value,
     optimum_or_kink,
 )
@@ -47,6 +49,7 @@ def _optimum(a, aux=0.0):
     return optimal_value(_bowl, value, point, a, aux)
 
 
+@of_several
 def _roof(x, args, aux):
     # Highest where both sides meet, at x = a^2 / (1 + a), with value a x.
     return jnp.minimum(args * x, args**2 - x)[None] + aux
@@ -58,9 +61,10 @@ def _kink(a, aux=0.0):
     point = fixed**2 / (1 + fixed)
     # The place need not be exact.
     value = stop_gradient(_roof(point, a, aux))
-    return optimum_or_kink(_roof, value, point * (1 + 1e-4), a, aux)[0]
+    return optimum_or_kink(_roof, kink_near, value, point * (1 + 1e-4), a, aux)[0]
 
 
+@of_several
 def _hill(x, args, aux):
     return -_bowl(x, args, aux)[None]
 
@@ -69,7 +73,7 @@ def _top(a, aux=0.0):
     a, aux = jnp.asarray(a, float), jnp.asarray(aux, float)
     point = jnp.log(stop_gradient(a))
     value = stop_gradient(_hill(point, a, aux))
-    return optimum_or_kink(_hill, value, point, a, aux)[0]
+    return optimum_or_kink(_hill, kink_near, value, point, a, aux)[0]
 
 
 CASES = [
