@@ -188,7 +188,10 @@ def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
 
 
 def clipped(estimate: Array, lower: Array, upper: Array) -> Array:
-    """The estimate moved between two ends; its derivative stays, at them too."""
+    """The estimate moved between two ends; its derivative stays, at them too.
+
+    Smooth estimates miss a kink by more than the certificate allows for.
+    """
     return with_gradient(jnp.clip(stop_gradient(estimate), lower, upper), estimate)
 
 

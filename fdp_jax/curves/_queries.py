@@ -26,7 +26,7 @@ from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..engines import Interval
 from ..losses import ComposedLoss
-from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
+from ._bounds import EPSILON, Bounds, Range, classify, clipped, uncrossed
 
 BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
@@ -137,17 +137,7 @@ def ordered(interval: Interval, known: Range) -> tuple[Interval, Array]:
     """The interval with its ends in order, and whether they contradicted each other."""
     ends = stop_gradient((interval.lower, interval.upper))
     lower, upper, crossed = uncrossed(*ends, known)
-    return Interval(lower, inside(interval.estimate, lower, upper), upper), crossed
-
-
-def inside(estimate: Array, lower: Array, upper: Array) -> Array:
-    """The estimate moved between its bounds; its derivative stays.
-
-    Smooth estimates miss a kink by more than the certificate allows for.
-    """
-    value = stop_gradient(estimate)
-    clipped = jnp.where(jnp.isfinite(value), jnp.clip(value, lower, upper), value)
-    return with_gradient(clipped, estimate)
+    return Interval(lower, clipped(interval.estimate, lower, upper), upper), crossed
 
 
 # ------------------------------------------------------------------------- epsilon

@@ -89,17 +89,8 @@ def exact(value: ArrayLike) -> Interval:
 def widened(interval: Interval, unit: ArrayLike) -> Interval:
     """Room for the rounding of a few operations on logarithms of probabilities."""
     unit = jnp.asarray(unit)
-    return _at_most_one(interval.widened(lambda x: unit * (1 + jnp.abs(x))))
-
-
-def loosened(interval: Interval, slip: Array) -> Interval:
-    """With room on both sides of the logarithm of a probability, if it is not 0."""
-    return _at_most_one(interval.widened(lambda x: slip))
-
-
-def _at_most_one(log_value: Interval) -> Interval:
-    lower, estimate, upper = log_value.lower, log_value.estimate, log_value.upper
-    return Interval(lower, estimate, jnp.minimum(upper, 0))
+    found = interval.widened(lambda x: unit * (1 + jnp.abs(x)))
+    return Interval(found.lower, found.estimate, jnp.minimum(found.upper, 0))
 
 
 def log_subtract(a: ArrayLike, b: ArrayLike) -> Array:

@@ -227,7 +227,8 @@ class Knots(eqx.Module):
 def _slipped(log_value: Interval, by: Array) -> Interval:
     """Bounds of a probability that is wrong by so much, relatively."""
     upper = jnp.minimum(log_value.upper + jnp.log1p(by), 0)
-    return Interval(log_value.lower - by, log_value.estimate, upper)
+    lower = log_value.lower + jnp.log1p(-jnp.minimum(by, 1))
+    return Interval(lower, log_value.estimate, upper)
 
 
 def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:
