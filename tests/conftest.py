@@ -6,7 +6,6 @@ import ctypes
 import functools
 import gc
 import importlib.metadata
-import itertools
 import os
 import pathlib
 import tempfile
@@ -19,7 +18,6 @@ import matplotlib
 import numpy as np
 import pytest
 from jax._src import compiler as jax_compiler, traceback_util
-from jax._src.interpreters import mlir
 from jax.core import Tracer
 from jaxlib.mlir import ir
 
@@ -62,12 +60,6 @@ gc.set_threshold(50_000, 20, 50)
 # they are JAX's own: a twentieth of the time.
 if hasattr(traceback_util, "include_filename"):  # not so in another JAX
     traceback_util.include_filename = functools.cache(traceback_util.include_filename)
-
-# Each program is written in a context of its own, which takes a fifth of the time of
-# the smallest ones, and they are thousands: some dozens of programs share one.
-_make_context, _written = mlir.make_ir_context, itertools.count()
-_shared_context = functools.lru_cache(1)(lambda number: _make_context())
-mlir.make_ir_context = lambda: _shared_context(next(_written) // 64)
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)
