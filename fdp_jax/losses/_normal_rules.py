@@ -107,7 +107,9 @@ def _log_pieces(
         log_p + slope_p * (t - early)
     )
     value = value - 0.5 * (t * t + frame.curved * jnp.square(t - frame.top))
-    return value + jnp.log(lengths * (1 + early.size))
+    # A cap falls like that beyond its place only.
+    below = (early < frame.top) & (frame.curved > 0)
+    return where(below, jnp.inf, value + jnp.log(lengths * (1 + early.size)))
 
 
 def late_start(frame: Frame, shift: Float[Array, ""]) -> Float[Array, ""]:

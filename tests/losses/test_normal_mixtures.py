@@ -1,5 +1,7 @@
 """Ratios of normal mixtures against integrals with 30 digits."""
 
+import itertools
+
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
@@ -21,6 +23,7 @@ from fdp_jax.losses import (
     turned_error,
 )
 from fdp_jax.losses._normal_mixtures import RATE
+from fdp_jax.losses._normal_rules import late_start
 
 _COUNT = 512
 _UNIT = 2.0**-53
@@ -189,3 +192,40 @@ def test_components_of_next_to_no_weight_are_left_out_and_counted():
     frame = pair.frame()
     assert float(frame.high[1]) == 1.0
     assert float(_pair("group", 1.0).log_lost()) == -np.inf
+
+
+@jitted
+def _window(pair, shift, log_cut):
+    frame = pair.frame().capped(log_cut)
+    low, length = rule(frame, shift, 2)
+    ends = jnp.maximum(low, late_start(frame, shift)), low + length
+    return jnp.stack([low, *ends]), frame.top, frame.curved
+
+
+@pytest.mark.parametrize("log_cut", [-np.inf, -60.0, -181.0])
+@pytest.mark.parametrize("name", ["rare", "subsampled", "replaced", "hidden"])
+def test_windows_leave_next_to_nothing_out(name, log_cut):
+    """Of the tilted law, by a fine sum; orders up to 10^4 end early and begin late."""
+    for sign, shift in itertools.product(
+        (1.0, -1.0), (-0.4, 0.7, 2.4, 30.0, 300.0, 1e4)
+    ):
+        pair = _pair(name, sign)
+        (low, start, end), top, curved = _window(pair, shift, log_cut)
+        widest = float(np.max(np.abs(pair.centers)))
+        reach = 40 + max(abs(low), abs(end), 2 * (1 + abs(shift)) * widest)
+        around = np.concatenate(
+            [x + np.linspace(-40, 40, 20_001) for x in (low, start, end, 0)]
+        )
+        t = np.unique(np.concatenate([np.linspace(-reach, reach, 200_001), around]))
+        with np.errstate(divide="ignore"):
+            weights = np.log(np.asarray(pair.weights))[..., None]
+        d = np.asarray(pair.centers)[:, None]
+        log_p, log_q = np.logaddexp.reduce(weights + d * (t - d / 2), axis=1)
+        g = (1 + shift) * log_q - shift * log_p - t * t / 2
+        g = g + (log_ndtr(RATE * (top - t)) if curved > 0 else 0)
+        masses = np.logaddexp(g[1:], g[:-1]) + np.log(np.diff(t) / 2)
+        outside = (t[1:] <= start) | (t[:-1] >= end)
+        lost = np.logaddexp.reduce(masses[outside]) - np.logaddexp.reduce(masses)
+        assert lost < np.log(LOST)
+        if name == "subsampled" and curved == 0:
+            assert end - start < 60
