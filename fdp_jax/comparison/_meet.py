@@ -1,7 +1,7 @@
 """The profile of a meet: the convex hull of the smaller deficit."""
 
 import dataclasses
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -49,7 +49,6 @@ class _Hull(eqx.Module):
     estimate: Float[Array, " m"]
     upper: Float[Array, " m"]
     _at_once: ClassVar[int] = 32
-    _method: ClassVar[str] = ""
 
     def _point(self, epsilon: Array) -> ProfilePoint:
         """The profile at real thresholds, by chords of S, which lie above."""

@@ -150,7 +150,7 @@ def epsilon_bounds(curve: Any, delta: Array) -> Bounds:
     def one(delta: Array) -> Bounds:
         value = _solve_epsilon(curve, *both_logs(delta))
         value = select(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
-        return bounds_of(value, jnp.isposinf(value.upper), EPSILON, curve._method)
+        return bounds_of(value, jnp.isposinf(value.upper), EPSILON)
 
     return elementwise(one, delta, curve._at_once)
 

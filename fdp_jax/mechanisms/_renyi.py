@@ -16,8 +16,12 @@ from .._internal._implicit import optimal_value
 from .._internal._logs import times
 from .._internal._precision import in_float64
 from .._internal._search import zoomed
-from .._internal._special import log1mexp
+from .._internal._special import log1mexp, safe_log
 from ..curves import (
+    EPSILON,
+    Bounds,
+    at_any_length,
+    bounds_of,
     elementwise,
 )
 from ..curves.logs import (
@@ -107,6 +111,9 @@ class AbstractRenyi(Declared, AbstractPointwise):
         self.require_complete()
         return super()._settled(ask, known, **sides)
 
+    def _solve(self, delta: Any) -> Bounds:
+        return _epsilon_bounds(self, delta)
+
     def _best(self, objective: Callable[[Array], Array]) -> tuple[Array, Array]:
         """The order at which an objective is least, about, and its value there.
 
@@ -162,6 +169,17 @@ class AbstractRenyi(Declared, AbstractPointwise):
         less = total < value
         size = jnp.where(less, 0.0, size * jnp.exp(part - value))
         value = jnp.where(less, total, value)
+        return value, stop_gradient(size + jnp.abs(value))
+
+    def _epsilon(self, log_delta: Array) -> tuple[Array, Array]:
+        """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
+        kept, shift = self._masses()
+        lost = log_complement(kept)
+        enough = log_delta > lost
+        gone = jnp.where(enough, log_delta - lost, 1.0)
+        left = log_delta + log1mexp(gone) - kept
+        value, size = self._lowest(theorems.epsilon_at, left)
+        value = jnp.where(enough, value - shift, jnp.inf)
         return value, stop_gradient(size + jnp.abs(value))
 
     def _log_total_variation(self) -> Array:
@@ -346,6 +364,31 @@ def _sum_at(parts: tuple[AbstractRenyi, ...], orders: Any) -> Array:
 
 
 # -------------------------------------------------------------------------- queries
+
+
+@at_any_length
+@in_float64
+def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
+    def one(delta: Array) -> Bounds:
+        inside = (delta > 0) & (delta < 1)
+        log_delta = safe_log(jnp.where(inside, delta, 0.5))
+        value, size = subject._epsilon(log_delta)
+        total = subject._log_total_variation()
+        none = jnp.log1p(-jnp.where(delta < 1, delta, 0.0))
+
+        def least(found: Array, needed: Array) -> Array:
+            found = jnp.where(log_delta >= needed, jnp.minimum(found, 0), found)
+            # Nearer to 0 than log(1 - delta) is by its rounding.
+            return jnp.where(inside, jnp.maximum(found, none * (1 - 1e-15)), jnp.inf)
+
+        upper = least(value + 1e-14 * size, total + _slack(total, total))
+        interval = Interval(none, least(value, total), upper)
+        interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
+        return bounds_of(
+            interval, jnp.isposinf(interval.upper), EPSILON, subject._method
+        )
+
+    return elementwise(one, delta)
 
 
 def _slack(value: Array, size: Array) -> Array:

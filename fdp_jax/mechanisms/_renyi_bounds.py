@@ -46,6 +46,14 @@ def log_delta_at(
     return found, excess * (divergence + jnp.abs(epsilon)) - gap(excess)
 
 
+def epsilon_at(
+    excess: Array, divergence: Array, log_delta: Array
+) -> tuple[Array, Array]:
+    """Proposition 12 at one order, solved for epsilon, and the size of its terms."""
+    found = divergence + (gap(excess) - log_delta) / excess
+    return found, divergence - (gap(excess) + log_delta) / excess
+
+
 def _excess_divergence(y: Array, divergence: Array, aux: tuple) -> Array:
     del aux
     return y * jnp.tanh(0.5 * y) - divergence
