@@ -328,13 +328,23 @@ def test_verify(tmp_path, capsys):
     assert "not everything could be confirmed" in capsys.readouterr().out
 
 
+_STATED = (
+    '{"command": "epsilon", "query": "%s", "at": %s, '
+    '"epsilon": {"lower": 0, "upper": %s}, "run": {"mechanism": "Laplace(2)"}}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("nonsense", "no JSON file"),
+        pytest.param("[" * 100_000, "no JSON file", id="nested"),
         ("[]", "no answer"),
         ("{}", "which run"),
         ('{"run": {"size": 3}}', "which run"),
+        ('{"run": {"mechanism": "Laplace", "relation": 5}}', "relation must be one of"),
+        (_STATED % ("epsilon", '{"alpha": 0.1}', 1), "lacks 'delta'"),
+        (_STATED % ("epsilon", '{"delta": 1e-5}', "NaN"), "must be a number, got nan"),
         ('{"run": {"noise_multiplier": 1, "num_steps": 2}}', "--sampling-prob"),
         (
             '{"command": "epsilon", "query": "epsilon", "run": {"noise_multiplier": 1, '

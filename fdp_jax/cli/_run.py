@@ -19,7 +19,7 @@ def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     names = (*PARAMETERS, "relation", *NUMBERS)
     given = {name: getattr(arguments, name) for name in names}
     if given["relation"] is not None:
-        given["relation"] = given["relation"].replace("-", "_")
+        given["relation"] = str(given["relation"]).replace("-", "_")
     scheme = arguments.sampling
     if scheme == "poisson":
         given["sampling_prob"] = numbers_of(arguments, unknown).get("prob")
