@@ -13,7 +13,9 @@ from ._options import DESCRIPTION, NUMBERS, PARAMETERS, SCHEMES
 
 def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     """The run, without the parameter that is sought."""
-    kind = mechanism_in(arguments.mechanism or "DPSGD")
+    kind = mechanism_in(
+        arguments.mechanism if arguments.mechanism is not None else "DPSGD"
+    )
     if not isinstance(kind, type):
         return kind
     names = (*PARAMETERS, "relation", *NUMBERS)
