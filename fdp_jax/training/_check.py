@@ -177,7 +177,7 @@ def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
         f"{type(batch).__name__} {short(batch)}",
         TypeError,
     )
-    return _checks.whole("size of a batch", *rows.pop(), 0, records), None
+    return _checks.whole("size of a batch", rows.pop()[0], 0, records), None
 
 
 def _of_divisor(plan: Plan, divisor: str, dimension: int | None) -> Iterator[_Finding]:
