@@ -166,7 +166,7 @@ def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
                     f"at most and {places.min()} at least"
                 )
             return places.size, places
-    rows = {getattr(x, "shape", ())[:1] for x in jax.tree.leaves(batch)}
+    rows = {np.shape(x)[:1] for x in jax.tree.leaves(batch)}
     _checks.require(
         # Flags alone of another length are those of another number of records.
         len(rows) == 1
