@@ -152,7 +152,7 @@ def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
     ):
         size = np.asarray(batch)[()]
         return _checks.whole("size of a batch", size, 0, records), None
-    listed = isinstance(batch, list | tuple) and all(
+    listed = isinstance(batch, list | tuple | range) and all(
         isinstance(x, int | np.integer | np.bool_) for x in batch
     )
     if listed or array:

@@ -137,7 +137,7 @@ TABLE = {
         *("fixed", _fixed(2, 5, replace=True), {}, ["times in batch 0, not once"]),
     ),
     "parts with common records": (
-        *("fixed", [[*range(75)], [*range(75)]], {"num_microbatches": 2}),
+        *("fixed", [[*range(75)], range(75)], {"num_microbatches": 2}),
         *(["a record is 2 times in batch 0, not once"],),
     ),
     "begun within an epoch": (
