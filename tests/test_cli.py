@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import fdp_jax as fdp
 from fdp_jax import mechanisms, plot
-from fdp_jax.cli import _claims, _options, _warm, main
+from fdp_jax.cli import _answers, _claims, _options, _warm, main
 from fdp_jax.cli._expression import _CONSTRUCTORS, mechanism_in
 from fdp_jax.cli._options import number
 
@@ -328,13 +328,23 @@ def test_verify(tmp_path, capsys):
     assert "not everything could be confirmed" in capsys.readouterr().out
 
 
+_STATED = (
+    '{"command": "epsilon", "query": "%s", "at": %s, '
+    '"epsilon": {"lower": 0, "upper": %s}, "run": {"mechanism": "Laplace(2)"}}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("nonsense", "no JSON file"),
+        pytest.param("[" * 100_000, "no JSON file", id="nested"),
         ("[]", "no answer"),
         ("{}", "which run"),
         ('{"run": {"size": 3}}', "which run"),
+        ('{"run": {"mechanism": "Laplace", "relation": 5}}', "relation must be one of"),
+        (_STATED % ("epsilon", '{"alpha": 0.1}', 1), "lacks 'delta'"),
+        (_STATED % ("epsilon", '{"delta": 1e-5}', "NaN"), "must be a number, got nan"),
         ('{"run": {"noise_multiplier": 1, "num_steps": 2}}', "--sampling-prob"),
         (
             '{"command": "epsilon", "query": "epsilon", "run": {"noise_multiplier": 1, '
@@ -562,6 +572,7 @@ def test_what_is_printed_is_read():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("", "name of one, or a call such as"),
         ("Laplac", "did you mean Laplace"),
         ("Foo", "there are AboveThreshold"),
         ("Laplace(2", "a call such as"),
@@ -605,6 +616,15 @@ def test_descriptions_that_do_not_fit_are_one_line(arguments, words, capsys):
     output = capsys.readouterr()
     assert len(output.err.strip().splitlines()) == 1
     assert words in output.err
+
+
+def test_too_deep_a_call_is_one_line(capsys, monkeypatch):
+    def without_end(*_):
+        return without_end()
+
+    monkeypatch.setattr(_answers, "run_of", without_end)
+    assert main(["advantage", "--mechanism", "Laplace(2)"]) == 2
+    assert capsys.readouterr().err.startswith("fdp-jax advantage: error: maximum rec")
 
 
 def test_the_names_that_are_listed_are_public_mechanisms(capsys):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .._internal import _checks
+from .._internal._show import short
 from ..mechanisms import AbstractMechanism, View
 from ._options import DESCRIPTION, QUERIES, SCHEMES, TARGETS, USUAL
 from ._run import run_of
@@ -34,7 +35,9 @@ def run_in(document: dict[str, Any]) -> Any:
     given: Any = document.get("run")
     _checks.require(
         isinstance(given, dict) and given.keys() <= set(DESCRIPTION),
-        'the file does not say which run it is about ("run")',
+        'the file must say which run it is about: "run" has some of '
+        + ", ".join(DESCRIPTION),
+        short(given),
     )
     numbers = given if "mechanism" in given else USUAL | given
     _checks.require(
@@ -54,7 +57,7 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
     Raises:
         ValueError: If it states none.
     """
-    kind = _KINDS.get(document.get("command", ""))
+    kind = _KINDS.get(str(document.get("command")))
     try:
         found = [] if kind is None else list(kind(document))
     except (KeyError, TypeError, AttributeError) as error:
@@ -69,18 +72,19 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
 
 def _of_query(document: dict[str, Any]) -> Iterator[Claim]:
     asked = document["query"]
+    # The advantage is delta at epsilon = 0.
+    name = QUERIES[asked.replace("_", "-")] or "epsilon"
     for entry in document.get("answers", [document]):
-        (name,) = at = entry["at"]
-        yield from _ends(asked, entry[asked], {name: _number(at, name)})
+        at = {name: _number(entry["at"], name)}
+        yield from _ends(asked, entry[asked], at)
 
 
 def _number(entry: dict[str, Any], name: str) -> float:
     """A number of a file; infinite ones are texts there."""
-    try:
-        return float(entry[name])
-    except (TypeError, ValueError):
-        got = f"got {entry[name]!r}"
-        raise ValueError(f"{name!r} in the file must be a number, {got}") from None
+    value = entry[name]
+    return _checks.number(_checks.real)(
+        f"{name!r} in the file", float(value) if value in ("inf", "-inf") else value
+    )
 
 
 def _ends(

@@ -31,6 +31,6 @@ def dispatch(arguments: argparse.Namespace) -> int:
     except calibration.UnreachableTarget as error:
         print(prefix, error, file=sys.stderr)
         return UNREACHABLE
-    except (ValueError, TypeError, ImportError, OSError) as error:
+    except (ValueError, TypeError, ImportError, OSError, RecursionError) as error:
         print(prefix, " ".join(str(error).split()), file=sys.stderr)
         return BAD_VALUE

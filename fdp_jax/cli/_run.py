@@ -13,13 +13,15 @@ from ._options import DESCRIPTION, NUMBERS, PARAMETERS, SCHEMES
 
 def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     """The run, without the parameter that is sought."""
-    kind = mechanism_in(arguments.mechanism or "DPSGD")
+    kind = mechanism_in(
+        arguments.mechanism if arguments.mechanism is not None else "DPSGD"
+    )
     if not isinstance(kind, type):
         return kind
     names = (*PARAMETERS, "relation", *NUMBERS)
     given = {name: getattr(arguments, name) for name in names}
     if given["relation"] is not None:
-        given["relation"] = given["relation"].replace("-", "_")
+        given["relation"] = str(given["relation"]).replace("-", "_")
     scheme = arguments.sampling
     if scheme == "poisson":
         given["sampling_prob"] = numbers_of(arguments, unknown).get("prob")

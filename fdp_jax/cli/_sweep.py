@@ -16,7 +16,7 @@ from .._internal import _checks
 from .._internal._extras import imported
 from ._early import is_page
 from ._expression import class_in, mechanism_in
-from ._options import OK
+from ._options import OK, UNREACHABLE
 from ._output import Output
 
 WHOLE_LOOPS = (
@@ -26,6 +26,11 @@ WHOLE_LOOPS = (
 one, which takes up to a fifth of a sweep (docs/performance.md); JAX has no setting.
 Other versions of XLA ignore it."""
 _PARTS = {"mechanism", "grid", "columns", "queries", "gradients", "chunk_size"}
+_SPACINGS = {
+    "linear": (np.linspace, _checks.number(_checks.finite)),
+    "log": (np.geomspace, _checks.number(_checks.finite_positive)),
+}
+"""Places between two ends, and the check of the ends."""
 
 
 def sweep(
@@ -44,7 +49,11 @@ def sweep(
         ValueError: If the file is no description of a sweep, or of one that has no map.
     """
     asked = _read(file)
-    given = [asked[name] for name in ("grid", "columns") if name in asked]
+    given = [
+        _checks.instance(name, asked[name], dict, f"a table [{name}]")
+        for name in ("grid", "columns")
+        if name in asked
+    ]
     _checks.require(len(given) == 1, f"{file} must have one of [grid] and [columns]")
     values = {name: _values(name, x) for name, x in given[0].items()}
     if picture is not None:
@@ -54,7 +63,12 @@ def sweep(
     found = sweeps.sweep(
         mechanism_in(asked.get("mechanism", "DPSGD")),
         table,
-        queries={name: _query(x) for name, x in asked.get("queries", {}).items()},
+        queries={
+            name: _query(x)
+            for name, x in _checks.instance(
+                "queries", asked.get("queries", {}), dict, "a table [queries]"
+            ).items()
+        },
         gradients=asked.get("gradients", ()),
         folder=folder,
         progress=progress,
@@ -103,18 +117,16 @@ def _values(name: str, given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     asked: dict[str, Any] = {"spacing": "linear"} | given
-    space = {"linear": np.linspace, "log": np.geomspace}.get(asked["spacing"])
-    if space is None or asked.keys() != {"from", "to", "count", "spacing"}:
-        raise ValueError(
-            f"{name} must be a value, a list or {{from, to, count, spacing}} with "
-            f"spacing 'linear' or 'log', got {given}"
-        )
     _checks.require(
-        space is np.linspace or min(asked["from"], asked["to"]) > 0,
-        f"{name} must go from and to positive numbers with spacing 'log'",
+        asked.keys() == {"from", "to", "count", "spacing"}
+        and asked["spacing"] in tuple(_SPACINGS),
+        f"{name} must be a value, a list or {{from, to, count, spacing}} with "
+        "spacing 'linear' or 'log'",
         given,
     )
-    return space(asked["from"], asked["to"], asked["count"])
+    space, right = _SPACINGS[asked["spacing"]]
+    ends = [right(f"{end} of {name}", asked[end]) for end in ("from", "to")]
+    return space(*ends, _checks.whole(f"count of {name}", asked["count"], 1, 10**9))
 
 
 def _query(given: Any) -> Any:
@@ -157,4 +169,4 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     quiet = False if arguments.quiet else None
     found = sweep(arguments.file, arguments.out, arguments.plot, progress=quiet)
     output.say(found.summary())
-    return OK
+    return OK if len(found.refused) < len(found) else UNREACHABLE

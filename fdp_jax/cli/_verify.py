@@ -45,7 +45,7 @@ _SUMMARY = {
 def _read(name: str) -> dict[str, Any]:
     try:
         document = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{name!r} is no JSON file: {error}") from error
     _checks.require(
         isinstance(document, dict), f"{name!r} is no answer that fdp-jax has written"

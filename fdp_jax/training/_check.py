@@ -69,8 +69,8 @@ def check(
             epochs.
         loader: An iterable of batches, or a function of their number, from 0.  A batch
             is its size (a whole number), the places of its records among all (whole
-            numbers: a list or an array of one axis), flags for all records, or arrays
-            with one row for each of its records.
+            numbers: a list or an array of one axis), flags for all records (the same of
+            booleans), or arrays with one row for each of its records.
         delta: For which costs are stated, as epsilon.
         num_microbatches: Batches of the loader that make one step: parts of one draw,
             whose gradients are added up before noise is added once.
@@ -146,12 +146,17 @@ def _steps(loader: Any, parts: int, plan: Plan) -> Iterator[tuple[int, Any]]:
 
 def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
     """The size of a batch, and its records' places if these are what it is made of."""
-    if isinstance(batch, int | np.integer):
-        return _checks.whole("size of a batch", batch, 0, records), None
-    leaves = jax.tree.leaves(batch)
-    listed = isinstance(batch, list | tuple) and all(isinstance(x, int) for x in leaves)
-    if listed or isinstance(batch, np.ndarray | jax.Array):
-        places = np.asarray(batch, int if listed else None)
+    array = isinstance(batch, np.ndarray | jax.Array)
+    if isinstance(batch, int | np.integer) or (
+        array and batch.ndim == 0 and batch.dtype.kind in "iu"
+    ):
+        size = np.asarray(batch)[()]
+        return _checks.whole("size of a batch", size, 0, records), None
+    listed = isinstance(batch, list | tuple | range) and all(
+        isinstance(x, int | np.integer | np.bool_) for x in batch
+    )
+    if listed or array:
+        places = np.asarray(batch, None if np.size(batch) else int)
         if places.dtype == bool and places.shape == (records,):
             places = np.flatnonzero(places)
         if places.ndim == 1 and places.dtype.kind in "iu":
@@ -161,13 +166,18 @@ def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
                     f"at most and {places.min()} at least"
                 )
             return places.size, places
+    rows = {np.shape(x)[:1] for x in jax.tree.leaves(batch)}
     _checks.require(
-        leaves and getattr(leaves[0], "shape", ()),
-        "loader must give sizes, places of records, flags or arrays",
-        type(batch).__name__,
+        # Flags alone of another length are those of another number of records.
+        len(rows) == 1
+        and () not in rows
+        and not (array and batch.ndim == 1 and batch.dtype.kind == "b"),
+        f"loader must give sizes, places of records, flags for all {records} or arrays "
+        "with one row for each record",
+        f"{type(batch).__name__} {short(batch)}",
         TypeError,
     )
-    return leaves[0].shape[0], None
+    return _checks.whole("size of a batch", rows.pop()[0], 0, records), None
 
 
 def _of_divisor(plan: Plan, divisor: str, dimension: int | None) -> Iterator[_Finding]:
@@ -220,7 +230,9 @@ def _of_sizes(plan: Plan, sizes: list[int]) -> Iterator[_Finding]:
         _log_choose(steps, often) + (often - 1) * likely,
         f"{often} of {steps} batches have {usual} records, whose number varies by "
         "Poisson sampling",
-        FixedSize(batch_size=usual, dataset_size=records) if usual else None,
+        FixedSize(batch_size=usual, dataset_size=records)
+        if 0 < usual <= records
+        else None,
     )
 
 

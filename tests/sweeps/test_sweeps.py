@@ -732,7 +732,13 @@ def test_a_map_that_cannot_be_drawn_is_refused_before_the_sweep(
     [
         ("Laplac", 1, "ApproxDP", "got 'Laplac': did you mean Laplace?"),
         ("Laplace(-2)", 1, "ApproxDP", "positive number, got -2"),
-        ("Laplace", -1, "ApproxDP", "positive numbers with spacing 'log'"),
+        (
+            "Laplace",
+            -1,
+            "ApproxDP",
+            "from of noise_multiplier must be a finite positive number",
+        ),
+        ("Laplace", "'a'", "ApproxDP", "must be a finite positive number, got 'a'"),
         ("Laplace", 1, "AproxDP", "got 'AproxDP': did you mean ApproxDP?"),
     ],
 )
@@ -750,6 +756,35 @@ def test_slips_in_a_file_are_one_line(
     assert len(error.strip().splitlines()) == 1
     assert words in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("grid = 3", "grid must be a table [grid], got 3"),
+        ("queries = 3\n[grid]\nx = 1", "queries must be a table [queries], got 3"),
+        ("[grid]\nx = {from = 1, to = 2, count = 2.5}", "count of x must be a Python"),
+        ("[grid]\nx = {from = 1, to = 2, count = 0}", "count of x must be in [1,"),
+        ("[grid]\nx = {from = 1, to = 2, count = 3, spacing = []}", "spacing 'linear'"),
+    ],
+)
+def test_values_of_another_kind_are_one_line(text, words, tmp_path, capsys):
+    file = tmp_path / "sweep.toml"
+    file.write_text(text)
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert words in error
+
+
+def test_a_sweep_without_an_answer_is_status_3(tmp_path, capsys):
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        "mechanism = 'Laplace'\n[grid]\nnoise_multiplier = [1.0, 2.0]\n"
+        "[queries]\nepsilon = {delta = 3}\n"
+    )
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 3
+    assert "delta must be in [0, 1], got 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

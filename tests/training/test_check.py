@@ -63,6 +63,8 @@ DATA = {"x": jnp.zeros((SIZE, 2)), "y": jnp.zeros(SIZE)}
 AGAIN = "batch 20 is batch 0 again"
 DEALT = "twice in the first 10 batches"
 
+FLAGS = [np.isin(range(N), x) for x in _poisson(1)]
+
 # A plan, a loader, options, and a word of every line that comes out.
 TABLE = {
     "poisson": ("poisson", _poisson(0), {}, []),
@@ -72,6 +74,24 @@ TABLE = {
         *({}, []),
     ),
     "poisson as lists": ("poisson", (x.tolist() for x in _poisson(2)), {}, []),
+    "poisson as lists of flags": (
+        *("poisson", [np.isin(range(N), x).tolist() for x in _poisson(0)]),
+        *({}, []),
+    ),
+    "epochs as lists of numbers of arrays": (
+        *("poisson", lambda i: list(_epochs(1, number=5)[i]), {}, [DEALT]),
+    ),
+    "sizes that are arrays": (
+        *("poisson", lambda i: jnp.sum(jnp.asarray(FLAGS[i])), {}, []),
+    ),
+    "pictures of two colours": (
+        *("poisson", [np.zeros((SIZE, 9), bool)] * 50),
+        *({}, ["50 of 50 batches have 150"]),
+    ),
+    "all twice": (
+        *("poisson", [N] * 100, {"num_microbatches": 2}),
+        *(["batches have 3000 records", "50 of 50 batches have 3000"],),
+    ),
     "fixed": ("fixed", _fixed(0), {}, []),
     "fixed by its own draw": (
         *("fixed", lambda i: PLANS["fixed"].participants(jax.random.key(0), i)),
@@ -117,7 +137,7 @@ TABLE = {
         *("fixed", _fixed(2, 5, replace=True), {}, ["times in batch 0, not once"]),
     ),
     "parts with common records": (
-        *("fixed", [[*range(75)], [*range(75)]], {"num_microbatches": 2}),
+        *("fixed", [[*range(75)], range(75)], {"num_microbatches": 2}),
         *(["a record is 2 times in batch 0, not once"],),
     ),
     "begun within an epoch": (
@@ -269,6 +289,16 @@ def test_one_steps_noise_tells_a_divisor_so_well(size, number):
         ),
         ({"loader": [[0, N]]}, ValueError, r"must be in \[0, 1500\), got 1500 at most"),
         ({"loader": []}, ValueError, "loader must give at least 1 batches"),
+        # As of another number of records.
+        ({"loader": [np.ones(N + 1, bool)]}, TypeError, r"flags for all 1500 .* got"),
+        (
+            {"loader": [np.zeros((N + 1, 2))]},
+            *(ValueError, r"size of a batch must be in \[0, 1500\], got 1501"),
+        ),
+        (
+            {"loader": [(np.zeros((SIZE, 2)), np.zeros(7))]},
+            *(TypeError, "one row for each record, got tuple"),
+        ),
         (
             {"loader": [1], "num_microbatches": 2},
             *(ValueError, "must give at least 2 batches"),
