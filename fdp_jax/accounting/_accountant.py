@@ -239,13 +239,12 @@ class Accountant(AbstractMechanism):
             mechanism: The steps that are to come, as in `step`.
 
         Returns:
-            The largest whole number; 0 if not even one more does, inf if there is no
-            end to them.
+            The largest whole number; 0 if not even one does, inf if there is no end.
 
         Raises:
             ValueError: Inside of a transformation, for another relation or a target
-                that `calibrate` does not take (but for a delta of 0), or if more of
-                these steps would share randomness.
+                that `calibrate` does not take (but for a delta of 0), or if they share
+                randomness.
             TypeError: Of `ZCDP` or `RenyiDP`, if the target limits several numbers.
         """
         target, once = require_target(target), self.step(mechanism)

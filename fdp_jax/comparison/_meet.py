@@ -1,7 +1,7 @@
 """The profile of a meet: the convex hull of the smaller deficit."""
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
