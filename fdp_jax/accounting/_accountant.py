@@ -242,9 +242,8 @@ class Accountant(AbstractMechanism):
             The largest whole number; 0 if not even one does, inf if there is no end.
 
         Raises:
-            ValueError: Inside of a transformation, for another relation or a target
-                that `calibrate` does not take (but for a delta of 0), or if they share
-                randomness.
+            ValueError: Inside of a transformation, for another relation, a target that
+                `calibrate` does not take (but delta = 0), or shared randomness.
             TypeError: Of `ZCDP` or `RenyiDP`, if the target limits several numbers.
         """
         target, once = require_target(target), self.step(mechanism)
@@ -259,7 +258,7 @@ class Accountant(AbstractMechanism):
                 target.spent_by(once)  # refuses
             left: int | float = 0
             if once._parted()[0].tables:  # worst pairs take less time
-                left = self._most(target, mechanism, left, Accountant.simplified)
+                left = self._most(target, mechanism, 0, Accountant.simplified)
             return left if np.isinf(left) else self._most(target, mechanism, int(left))
         # One question first: a search from a target that is spent takes long.
         met = target.is_met(self.simplified()) if self.history else None
