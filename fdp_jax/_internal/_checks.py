@@ -27,8 +27,6 @@ from ._setting import setting
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 _Value = TypeVar("_Value")
-
-
 _Taker = Callable[[Any, str], None]
 Check = Callable[[str, Any], Any]
 """Of the name and the value of an argument: the value, or an error."""
@@ -39,10 +37,8 @@ def handed_over(take: _Taker) -> contextlib.AbstractContextManager[None]:
     """Inside, failures of traced values are handed over in place of ending a program.
 
     Only of checks that are met at the level of tracing at which this is entered: what
-    is traced further inside may be kept by JAX for other callers.
-
-    Args:
-        take: Is given a flag, traced, and the message that belongs to it.
+    is traced further inside may be kept by JAX for other callers.  `take` is given a
+    flag, traced, and the message that belongs to it.
     """
     return setting(_taken, (trace_level(), take))
 
