@@ -228,8 +228,7 @@ def moments_on(loss: Any, nodes: Nodes) -> Moments:
     rounded, near_slip = slips
     unit = nodes.step * UNIT_MASS
     direct = nodes.peak + jnp.log(mass * unit)
-    # With all of P, too.
-    near = (jnp.abs(direct) < 0.25) & (nodes.low < 0)
+    near = jnp.abs(direct) < 0.25
     value = jnp.where(near, log1p(jnp.where(near, excess * unit, 0.0)), direct)
     mean = first / mass
     frame = stop_gradient(directed(loss, nodes.sign))

@@ -130,8 +130,9 @@ def late_start(frame: Frame, shift: Float[Array, ""]) -> Float[Array, ""]:
     at = rough_logs(frame, mode[None, None])[:, 0, 0]
     least = (1 + c) * at[1] - c * at[0] - 0.5 * mode * mode + log_kept(frame, mode)
     least = jnp.maximum(least - 0.5 * jnp.log(bend(frame, c)), 0.0)
-    some = (c > 0) & (start > 0) & (jnp.maximum(before, left) - least < _LOG_LOST)
-    return where(some, start, -jnp.inf)
+    # Where log M(c) is small all of P has to be seen, for what exceeds it.
+    few = (jnp.maximum(before, left) - least < _LOG_LOST) & (least > 1)
+    return where((c > 0) & (start > 0) & few, start, -jnp.inf)
 
 
 def rule_error(
@@ -160,7 +161,7 @@ def rule_error(
 
     If Q is one component, moving t by u leaves F / M(c) <= e^(v^2/2 - u^2/2) E_c[e^(u
     (t - (1 + c) d_Q + c d))], and as -g'' >= 1, E_c[e^(u t)] <= e^(u E_c[t] + u^2/2),
-    where E_c[t] is at most one beyond the mode.  (A cap is less after the move.)
+    where E_c[t] is at most one beyond the mode.  (Not with a cap: it would keep more.)
     """
     rate = 2 * np.pi / step - frequency * frame.turn
     flat, steep = 1 + frame.curved, bend(frame, shift)
@@ -176,7 +177,7 @@ def rule_error(
 
 
 def _mean_away(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
-    """A bound of E_c[t] - (1 + c) d_Q + c d, if Q is one component of center d_Q.
+    """A bound of E_c[t] - (1 + c) d_Q + c d, if Q is one component, and without a cap.
 
     The mode is left of places where g falls; the slopes' roundings are within a unit.
     """
@@ -184,7 +185,7 @@ def _mean_away(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
     falls = (1 + c) * frame.high[1] - c * frame.early_slopes[0] < frame.early
     mode = jnp.min(where(falls, frame.early, _NOWHERE), axis=-1)
     away = mode + 2 - (1 + shift) * frame.high[1] + shift * frame.high[0]
-    alone = (shift > 0) & (frame.low[1] == frame.high[1])
+    alone = (shift > 0) & (frame.low[1] == frame.high[1]) & (frame.curved == 0)
     return where(alone & (shift * frame.range < _MOST_TURNS), away, _NOWHERE)
 
 

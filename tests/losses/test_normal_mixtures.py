@@ -1,6 +1,7 @@
 """Ratios of normal mixtures against integrals with 30 digits."""
 
 import itertools
+import math
 
 import jax.numpy as jnp
 import mpmath as mp
@@ -229,3 +230,44 @@ def test_windows_leave_next_to_nothing_out(name, log_cut):
         assert lost < np.log(LOST)
         if name == "subsampled" and curved == 0:
             assert end - start < 60
+
+
+@jitted
+def _strip(pair, shift, step, frequency, log_cut):
+    frame = pair.frame().capped(log_cut)
+    return rule_error(frame, shift, step, frequency), frame.top
+
+
+@pytest.mark.parametrize(
+    ("noise", "prob", "shift", "step", "frequency", "log_cut"),
+    [
+        (3.38, 0.453, 25165.0, 0.5447, 0.0, -32.3),
+        (4.46, 0.0855, 67232.0, 0.4235, 0.8, -33.1),
+        (3.22, 0.205, 57777.0, 0.7637, 0.0, -2.2),
+        (4.78, 0.156, 18804.0, 0.3938, 0.0, -57.5),
+        (3.38, 0.453, 25165.0, 0.5447, 0.0, -np.inf),
+        (1.0, 0.01, 3000.0, 0.6, 5.0, -np.inf),
+    ],
+)
+def test_rules_of_large_orders_are_as_good_as_they_say(
+    noise, prob, shift, step, frequency, log_cut
+):
+    """Of the exchanged pair, by rules at several offsets and a fine one."""
+    pair = NormalMixtures(
+        jnp.asarray([0, -1 / noise]), jnp.asarray([[1 - prob, prob], [1, 0]])
+    )
+    bound, top = _strip(pair, shift, step, frequency, log_cut)
+
+    def integral(step, offset, y):
+        t = (np.arange(-60 / step, 60 / step) + offset) * step
+        powers = np.log(prob) - t / noise - 0.5 / noise**2
+        log_p = np.logaddexp(np.log1p(-prob), powers)
+        # The peak is close to where all is of the first component.
+        g = -shift * (log_p - math.log1p(-prob)) - t * t / 2
+        g = g + (log_ndtr(RATE * (float(top) - t)) if np.isfinite(log_cut) else 0)
+        return step * np.sum(np.exp(g - 1j * y * log_p))
+
+    truth, size = (integral(0.002, 0.0, y) for y in (frequency, 0.0))
+    for offset in np.linspace(0, 1, 8, endpoint=False):
+        found = integral(step, offset, frequency)
+        assert abs(found - truth) <= (bound + 1e-9) * abs(size)
