@@ -76,3 +76,30 @@ def principal_logs(
     return CharacteristicBlock(
         0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
     )
+
+
+def hyperbolic(a: Float[Array, ""], mu: Float[Array, ""]) -> tuple[Array, Array]:
+    """e^(-|a| mu) times cosh(a mu) and sinh(a mu) / a, even in a."""
+    a = jnp.abs(a)
+    tiny = a * mu < 1e-150
+    safe = jnp.where(tiny, 1, a)
+    cosh = 0.5 * (1 + jnp.exp(-2 * a * mu))
+    sinh = jnp.where(tiny, mu, -0.5 * jnp.expm1(-2 * safe * mu) / safe)
+    return cosh, sinh
+
+
+def turned_hyperbolic(
+    a: Float[Array, ""], mu: Float[Array, ""], tau: Float[Array, " f"]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """e^(-|a| mu) times cosh(v mu) and sinh(v mu) / v, v = a + i tau, as real pairs.
+
+    Next to v = 0 the second one is that of a; no difference has lost digits.
+    """
+    cosh, ratio = hyperbolic(a, mu)
+    sinh, cos, sin = a * ratio, jnp.cos(tau * mu), jnp.sin(tau * mu)
+    norm = jnp.square(a) + jnp.square(tau)
+    tiny = norm * mu**2 < 1e-16
+    safe = jnp.where(tiny, 1, norm)
+    real = jnp.where(tiny, ratio, (sinh * cos * a + cosh * sin * tau) / safe)
+    imag = jnp.where(tiny, 0, (cosh * sin * a - sinh * cos * tau) / safe)
+    return (cosh * cos, sinh * sin), (real, imag)

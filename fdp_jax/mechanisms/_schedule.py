@@ -31,7 +31,8 @@ class Schedule(AbstractWrapped):
         ValueError: If the arrays differ in length or there is none, or steps would
             share randomness.
         TypeError: If the steps are not of a kind that the spectral engine handles:
-            Gaussian, Laplace, their Poisson-subsampled Gaussian or DP-SGD.
+            Gaussian, Laplace, logistic (so choices by the exponential mechanism, too)
+            or Poisson-subsampled Gaussian, as of DP-SGD.
 
     Example:
         >>> import fdp_jax as fdp, jax.numpy as jnp
@@ -55,7 +56,7 @@ class Schedule(AbstractWrapped):
         self.steps = _stacked(step, arrays)
         _checks.require(
             _stacks(self._term()),
-            "step must make Gaussian, Laplace or Poisson-subsampled "
+            "step must make Gaussian, Laplace, logistic or Poisson-subsampled "
             "Gaussian mechanisms",
             type(self.steps).__name__,
             TypeError,

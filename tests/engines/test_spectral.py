@@ -366,3 +366,26 @@ def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
         assert int(whole.status) == fdp.Status.TIGHT
         assert float(found.upper) <= float(whole.upper) * (1 + 1e-7)
         assert found.lower <= found.estimate <= found.upper
+
+
+@pytest.mark.parametrize(
+    ("noise", "size", "epsilon"),
+    [(3.0, 0.4, 0.5), (50.0, 3.0, 2.9), (0.5, 8.0, -4.0), (2.0, 1e-3, 1.2)],
+)
+def test_a_choice_beside_noise(noise, size, epsilon):
+    # delta(eps) is the mean under Q of that of the noise at eps - Y, Y the choice's.
+    both = fdp.compose(fdp.Gaussian(noise), fdp.ExponentialMechanism(size))
+    mu, size = 1 / mp.mpf(noise), mp.mpf(size)
+    density = lambda y: mp.exp((y - size) / 2) / (2 * -mp.expm1(-size))
+
+    def of_noise(gap):
+        far = gap / mu
+        return mp.ncdf(mu / 2 - far) - mp.exp(gap) * mp.ncdf(-mu / 2 - far)
+
+    ends = sorted({-size, size, *(y for y in (epsilon - 9 * mu, epsilon + 9 * mu))})
+    ends = [y for y in ends if abs(y) <= size]
+    truth = mp.quad(lambda y: density(y) * of_noise(epsilon - y), ends)
+    assert engines.route(both.loss()) == "spectral"
+    bounds = both.bounds(epsilon=epsilon)
+    assert exact(bounds.lower) <= truth <= exact(bounds.upper)
+    assert exact(bounds.upper) - exact(bounds.lower) < 1e-9 * truth

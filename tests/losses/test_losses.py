@@ -14,6 +14,7 @@ from fdp_jax.losses import (
     FREQUENCY_BLOCK,
     GaussianLoss,
     LaplaceLoss,
+    LogisticLoss,
     SubsampledGaussianLoss,
     SymmetrizedGaussianLoss,
     TwoPointLoss,
@@ -305,6 +306,35 @@ def test_laplace_agrees_with_quadrature(scale, order):
         assert abs(mp.log(found / truth)) <= float(block.error[k])
 
 
+@pytest.mark.parametrize("order", [-2.3, 0.5, 0.5 + 1e-9, 1.0, 40.7])
+@pytest.mark.parametrize("mu", [1e-6, 0.02, 1.0, 30.0, 400.0])
+def test_logistic_agrees_with_its_definition(mu, order):
+    loss = LogisticLoss(jnp.asarray(mu, f64))
+    value, error = _log_mgf(loss, f64(order), f64(1.0))
+    size, w = mp.mpf(mu), mp.mpf(order)
+    density = lambda t: mp.exp(-(t + size) / 2) / (2 * -mp.expm1(-size))
+    primitive = lambda z, t: mp.exp(z * t) / z if z else t
+
+    def transform(tau):
+        # Of e^((w - 1/2 + i tau) t), up to what no frequency enters.
+        z = mp.mpc(w - mp.mpf(0.5), tau)
+        return primitive(z, size) - primitive(z, -size)
+
+    total = transform(0).real
+    scale = density(0)
+    assert abs(mp.mpf(float(value)) - mp.log(scale * total)) <= float(error)
+    for step in (0.03 / mu, 0.4, 7.7):
+        center, block = _characteristic(loss, f64(order), f64(0.0), f64(step))
+        for k in (1, 7, 30, 63):
+            tau = k * mp.mpf(step)
+            truth = transform(tau) / total * mp.expj(-tau * mp.mpf(float(center)))
+            found = mp.exp(_complex(block.real[k], block.imag[k]))
+            assert abs(found / truth - 1) <= float(block.error[k])
+            envelope = mp.exp(float(_log_envelope(loss, f64(order), f64(tau))))
+            beyond = (transform(tau * x) / total for x in (1, 1.01, 2, 9.7))
+            assert max(map(abs, beyond)) <= envelope * (1 + 1e-14)
+
+
 @pytest.mark.parametrize("order", [-2.3, 0.5, 1.0, 4.7])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.0), (2.0, 1e-3), (30.0, 0.2)])
 def test_two_points_agree_with_their_definition(epsilon, delta, order):
@@ -344,6 +374,7 @@ def test_gaussian_is_the_subsampled_one_without_sampling():
     [
         GaussianLoss(f64(2.0)),
         LaplaceLoss(f64(2.0)),
+        LogisticLoss(f64(2.0)),
         TwoPointLoss(f64(1.0), f64(0.0)),
         _subsampled(1.0, 0.1),
     ],

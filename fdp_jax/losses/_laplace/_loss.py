@@ -13,19 +13,14 @@ from ..._internal._quadrature import on_intervals
 from ..._internal._special import log_ndtri
 from .._base import outward
 from .._cells import Atoms, Cells, exponential_cells
-from .._closed_transform import ClosedTransformLoss, principal_logs
+from .._closed_transform import (
+    ClosedTransformLoss,
+    hyperbolic,
+    principal_logs,
+    turned_hyperbolic,
+)
 from .._loss_moments import excess, moments_of, panels
 from ._closed_form import LaplaceForm
-
-
-def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
-    """exp(-|a| mu) times cosh(a mu) and sinh(a mu) / a, even in a."""
-    a = jnp.abs(a)
-    tiny = a * mu < 1e-8
-    safe = jnp.where(tiny, 1, a)
-    cosh = 0.5 * (1 + jnp.exp(-2 * a * mu))
-    sinh = jnp.where(tiny, mu, -0.5 * jnp.expm1(-2 * safe * mu) / safe)
-    return cosh, sinh
 
 
 class LaplaceLoss(ClosedTransformLoss):
@@ -42,13 +37,13 @@ class LaplaceLoss(ClosedTransformLoss):
     def _log_moment(self, order: Array) -> Array:
         mu = 1 / self.noise_multiplier
         a = order - 0.5
-        cosh, sinh = _hyperbolic(a, mu)
+        cosh, sinh = hyperbolic(a, mu)
         return (jnp.abs(a) - 0.5) * mu + jnp.log(cosh + 0.5 * sinh)
 
     def moments(self, order):
         mu = 1 / self.noise_multiplier
         a = jnp.abs(order - 0.5)
-        cosh, sinh = _hyperbolic(a, mu)
+        cosh, sinh = hyperbolic(a, mu)
         # Derivatives in a of M = cosh(a mu) + sinh(a mu) / (2 a), both scaled.
         near = a * mu < 1e-3
         safe = jnp.where(near, 1, a)
@@ -70,28 +65,16 @@ class LaplaceLoss(ClosedTransformLoss):
     def log_transform(self, plan, tau):
         mu = 1 / self.noise_multiplier
         a = plan.order - 0.5
-        # exp(-|a| mu) times exp(+-(a + i tau) mu), as real pairs.
-        grow = jnp.exp((a - jnp.abs(a)) * mu)
-        fall = jnp.exp((-a - jnp.abs(a)) * mu)
-        cos, sin = jnp.cos(tau * mu), jnp.sin(tau * mu)
-        cosh = 0.5 * (grow + fall) * cos, 0.5 * (grow - fall) * sin
-        sinh = 0.5 * (grow - fall) * cos, 0.5 * (grow + fall) * sin
-        # sinh(v mu) / (2 v), v = a + i tau; at v = 0 its limit mu / 2.
-        norm = jnp.square(a) + jnp.square(tau)
-        tiny = norm * mu**2 < 1e-16
-        safe = 2 * jnp.where(tiny, 1, norm)
-        real = jnp.where(tiny, 0.5 * mu, (sinh[0] * a + sinh[1] * tau) / safe)
-        imag = jnp.where(tiny, 0, (sinh[1] * a - sinh[0] * tau) / safe)
-        base_cosh, base_sinh = _hyperbolic(a, mu)
+        cosh, sinh = turned_hyperbolic(a, mu, tau)
+        base_cosh, base_sinh = hyperbolic(a, mu)
         base = base_cosh + 0.5 * base_sinh
-        real = (cosh[0] + real) / base
-        imag = (cosh[1] + imag) / base
+        real, imag = ((x + 0.5 * y) / base for x, y in zip(cosh, sinh, strict=True))
         return principal_logs(real, imag, tau * plan.center, 1 + tau * mu)
 
     def log_envelope(self, located, frequency):
         # The atoms do not decay; the density's part does, as 1 / (2 tau).
         mu = 1 / self.noise_multiplier
-        cosh, sinh = _hyperbolic(located.order - 0.5, mu)
+        cosh, sinh = hyperbolic(located.order - 0.5, mu)
         bound = cosh * (1 + 0.5 / frequency) / (cosh + 0.5 * sinh)
         return jnp.minimum(jnp.log(bound), 0)
 
