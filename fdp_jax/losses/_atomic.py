@@ -206,8 +206,7 @@ class AtomicLoss(ClosedTransformLoss):
     def log_truncated_masses(self):
         return super().log_truncated_masses() if self.missing is None else self.missing
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1 and single
+    in_closed_form: ClassVar[str] = "one release"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -202,14 +202,9 @@ class AbstractLoss(eqx.Module):
 
     # ------------------------------------------------------------------ closed forms
 
-    def has_closed_form(self, kinds: int, *, single: bool) -> bool:
-        """Whether compositions of losses of this kind alone have a closed form.
-
-        Args:
-            kinds: The number of different losses.
-            single: Whether there is at most one release.
-        """
-        return False
+    in_closed_form: ClassVar[Any] = "nothing"
+    """Compositions of losses of this kind that have a closed form: "nothing", "one
+    release", "one kind" any number of times, or "all kinds"."""
 
     @classmethod
     def closed_form(
@@ -218,7 +213,7 @@ class AbstractLoss(eqx.Module):
         counts: Sequence[Float[Array, ""]],
         sign: Float[Array, ""],
     ) -> AbstractClosedForm:
-        """The closed form of a composition, where `has_closed_form` says yes.
+        """The closed form of a composition, where `in_closed_form` says so.
 
         Args:
             terms: Losses of this class.

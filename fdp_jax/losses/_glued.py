@@ -79,10 +79,11 @@ class GluedLoss(MassLoss):
             0
         ]
 
-    def has_closed_form(self, kinds, *, single):
+    @property
+    def in_closed_form(self):
         both = self.above, self.other
         known = all(isinstance(loss, GaussianMixtureLoss) for loss in both)
-        return kinds == 1 and single and known
+        return "one release" if known else "nothing"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

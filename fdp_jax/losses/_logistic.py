@@ -81,8 +81,7 @@ class LogisticLoss(ClosedTransformLoss):
     def loss_range(self):
         return outward(-self.mu, self.mu)
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1 and single
+    in_closed_form: ClassVar[str] = "one release"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -242,8 +242,7 @@ class PoissonLoss(ClosedTransformLoss):
     def log_truncated_masses(self):
         return self.log_infinite_masses()
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1
+    in_closed_form: ClassVar[str] = "one kind"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

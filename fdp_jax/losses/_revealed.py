@@ -215,9 +215,10 @@ class RevealedLoss(AbstractLoss):
         )
         return dataclasses.replace(self, groups=groups)
 
-    def has_closed_form(self, kinds, *, single):
+    @property
+    def in_closed_form(self):
         each = [group.composed().has_closed_form for group in self.groups]
-        return kinds == 1 and single and all(each)
+        return "one release" if all(each) else "nothing"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -374,8 +374,7 @@ class ShuffledOnce(AbstractLoss):
     def loss_range(self):
         return -self.epsilon0, self.epsilon0
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1 and single
+    in_closed_form: ClassVar[str] = "one release"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -82,8 +82,9 @@ class SubsampledLoss(MassLoss):
         upper, lower = self.loss.log_truncated_masses()
         return upper + jnp.log(self.sampling_prob), lower
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1 and single and self.loss.has_closed_form(1, single=True)
+    @property
+    def in_closed_form(self):
+        return "nothing" if self.loss.in_closed_form == "nothing" else "one release"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

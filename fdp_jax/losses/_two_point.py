@@ -80,8 +80,7 @@ class TwoPointLoss(ClosedTransformLoss):
     def _log_finite_mass(self) -> Array:
         return jnp.log1p(-self.delta)
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1
+    in_closed_form: ClassVar[str] = "one kind"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -107,8 +107,7 @@ class GaussianLoss(ClosedTransformLoss):
         infinity = jnp.full_like(self.noise_multiplier, jnp.inf)
         return -infinity, infinity
 
-    def has_closed_form(self, kinds, *, single):
-        return True
+    in_closed_form: ClassVar[str] = "all kinds"
 
     @classmethod
     def closed_form(cls, terms, counts, sign):

@@ -43,8 +43,7 @@ class LawLoss(AtomicLoss):
         error = jnp.asarray(LATTICE_SUM if side < 0 else ATOM_MASS)
         return cls(log_p, log_q, None, missing, loss=loss, mass_error=error)
 
-    def has_closed_form(self, kinds, *, single):
-        return False
+    in_closed_form: ClassVar[str] = "nothing"
 
     def rough_moments(self, order):
         # Of sums of neighboring masses.

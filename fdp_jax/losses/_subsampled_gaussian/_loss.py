@@ -58,8 +58,7 @@ class SubsampledGaussianLoss(Integrand, NormalTransformLoss):
         least = jnp.where(q >= 1, -jnp.inf, log1p(-jnp.where(q >= 1, 0.5, q)))
         return outward(least + 0 * s, jnp.full_like(s, jnp.inf), units=2)
 
-    def has_closed_form(self, kinds, *, single):
-        return kinds == 1 and single
+    in_closed_form: ClassVar[str] = "one release"
 
     @classmethod
     def closed_form(cls, terms, counts, sign) -> AbstractClosedForm:
