@@ -89,24 +89,30 @@ class Resolved:
     """Where lower bounds of what is leaked come from, if not from the losses."""
 
     def settled(
-        self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
+        self,
+        ask: Callable[[AbstractGuarantee], Bounds],
+        known: Callable[[], Range],
+        *,
+        upper: bool,
     ) -> Bounds:
         """The answer to a question, of several engines if need be.
 
         Args:
             ask: The question, put to a guarantee.
             known: What is true of its answer anyway.
+            upper: Whether it grows with what is leaked.
         """
         combine = lambda one, other: intersection(one, other, known())
         found = self._answer(ask, lambda x: x, combine)
         auto = self._method.name == "auto"
         if not auto or not is_loose(found) or not _has_parts(self.whole.composed):
             return found
-        down, up = (
+        ways = (np.floor, np.ceil) if upper else (np.ceil, np.floor)
+        below, above = (
             self._rounded(to_whole)._answer(ask, lambda x: x, combine)
-            for to_whole in (np.floor, np.ceil)
+            for to_whole in ways
         )
-        return between(found, down, up, known())
+        return between(found, below, above, known())
 
     def profile(self, epsilon: Any) -> ProfilePoint:
         """The privacy profile, of several engines if need be."""

@@ -368,6 +368,21 @@ def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
         assert found.lower <= found.estimate <= found.upper
 
 
+@pytest.mark.parametrize("asked", [{"delta": 1e-5}, {"alpha": 0.0079}])
+def test_parts_of_rare_steps_are_between_whole_numbers(asked):
+    """The error rates, too, of which those of more steps are the smaller ones."""
+    found, fewer, more = (
+        fdp.DPSGD(
+            noise_multiplier=0.458, sampling_prob=1.86e-4, num_steps=n
+        ).add.bounds(**asked)
+        for n in (16.1, 16, 17)
+    )
+    low, high = (fewer, more) if "delta" in asked else (more, fewer)
+    assert int(low.status) == int(high.status) == fdp.Status.TIGHT
+    size = 1e-7 * abs(high.upper)
+    assert low.lower - size <= found.lower <= found.upper <= high.upper + size
+
+
 @pytest.mark.parametrize(
     ("noise", "size", "epsilon"),
     [(3.0, 0.4, 0.5), (50.0, 3.0, 2.9), (0.5, 8.0, -4.0), (2.0, 1e-3, 1.2)],
