@@ -112,7 +112,7 @@ class _Counted(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         self.made.append(1)
         level = jnp.asarray(self.epsilon0, float)
-        term = TwoPointLoss(level, jnp.zeros_like(level))
+        term = TwoPointLoss.of(level, jnp.zeros_like(level))
         return ComposedLoss((term,), (jnp.ones_like(level),), single=True)
 
 
