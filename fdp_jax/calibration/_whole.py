@@ -104,7 +104,7 @@ class TradeOff(_AbstractReferenceTarget):
         found = [self._reference_delta(e) for e in (0.0, 1.0)]
         return epsilons, safe_log(jnp.stack(found) + self.delta)
 
-    def reachable(self):
+    def reachable(self) -> tuple[Array, str]:
         return jnp.asarray(self.delta) >= 0, "delta must lie in [0, 1)"
 
     def describe(self) -> str:
@@ -154,7 +154,7 @@ class DeltaDivergence(_AbstractReferenceTarget):
         return f"Delta-divergence from {name} <= {at_most(float(self.value))}"
 
 
-class MuGDP(AbstractTarget):
+class MuGDP(TradeOff):
     """mu-GDP: f >= G_mu - delta everywhere.
 
     With some delta set aside the same as `TradeOff` with G_mu for the reference.
@@ -170,9 +170,7 @@ class MuGDP(AbstractTarget):
         ValueError: If an argument is out of range.
     """
 
-    reference: Request
-    delta: Real[Array, ""]
-    nothing_aside: bool = eqx.field(static=True)
+    nothing_aside: bool = eqx.field(static=True, kw_only=True)
 
     def __init__(self, mu: Any, *, delta: Any = 0.0):
         mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
@@ -195,14 +193,11 @@ class MuGDP(AbstractTarget):
         over = lambda mu: safe_log(mu) - log_mu
         if self.nothing_aside:
             return Margin(fitted_mu(loss, delta, plain=False).map(over))
-        requests = self.reference, _both_directions(loss)
-        found, binding = largest_ratio(requests, delta)
-        found = _or_gaussian(found, loss, self.mu)
-        closed = over(closed_mu(loss))
+        found, closed = super().margin(loss), over(closed_mu(loss))
         sure = jnp.isfinite(closed) & (delta == 0)
         # An upper bound of mu; with other noise besides there may be a smaller mu.
         known = Interval(jnp.full_like(closed, -jnp.inf), closed, closed + _ROUNDING)
-        return Margin(select(sure, known, found), binding)
+        return Margin(select(sure, known, found.excess), found.binding)
 
     def is_missed(self, mechanism):
         epsilon, most = in_full(self, "_points")

@@ -331,8 +331,9 @@ class MarkovKernel(Record):
             f"neighbors must be {inputs}",
             f"{neighbors!r}",
         )
-        found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
-        alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))
+        found = [TradeOff.from_probabilities(matrix[i], matrix[j]) for i, j in pairs]
+        logs = ((f.knots.log_alpha, f.knots.log_beta) for f in found)
+        alpha, beta = (np.exp(np.concatenate(x)) for x in zip(*logs, strict=True))
         return alpha, beta
 
 
@@ -365,16 +366,6 @@ def hamming(values: Any) -> Float[np.ndarray, "inputs inputs"]:
 def require_kernel(name: str, value: Any) -> MarkovKernel:
     """The argument, if it is a kernel."""
     return _checks.instance(name, value, MarkovKernel, "a MarkovKernel")
-
-
-def _neyman_pearson(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Error rates of the tests that reject the largest likelihood ratios."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(p > 0, q / p, np.inf)
-    order = np.argsort(-np.where(p + q > 0, ratio, 0.0), kind="stable")
-    alpha = np.concatenate([[0.0], np.cumsum(p[order])])
-    beta = np.concatenate([np.cumsum(q[order][::-1])[::-1], [0.0]])
-    return np.clip(alpha, 0, 1), np.clip(beta, 0, 1)
 
 
 def _normalized(matrix: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,6 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._arithmetic import ULP
-from .._internal._tolerances import ATOM_MASS
 from ._atomic import FEW_OUTPUTS, AtomicLoss
 from ._base import AbstractLoss
 from ._composed import ComposedLoss
@@ -71,26 +71,24 @@ def _size(term: AbstractLoss, count: float) -> float:
     return math.inf
 
 
-def _errors(term: AbstractLoss) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
-    """Errors of a release's masses and losses; those of two points are rounded only."""
-    if not isinstance(term, AtomicLoss):
-        return ATOM_MASS, 0.0
+def _errors(term: Any) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
+    """Errors of a release's masses and losses."""
     error = term.loss_error
     return term.mass_error, 2 * term.mass_error if error is None else error
 
 
-def _outputs(term: AbstractLoss, count: int) -> tuple[Float[Array, "3 k"], int]:
+def _outputs(term: Any, count: int) -> tuple[Float[Array, "3 k"], int]:
     """Losses, and logarithms of masses under P and Q; and the number of such factors.
 
     Which of the releases of a two-point loss gave which loss does not matter.
     """
     atoms = term.atoms()
-    if isinstance(term, AtomicLoss):
+    if not isinstance(term, TwoPointLoss):
         log_q = jnp.where(jnp.isfinite(atoms.log_mass), term.log_q, -jnp.inf)
         return jnp.stack([atoms.loss, atoms.log_mass, log_q]), count
     ups = np.arange(count + 1.0)
     downs = ups[::-1]
     ways = np.asarray([math.log(math.comb(count, k)) for k in range(count + 1)])
-    down, up = atoms.log_mass
+    down, up = atoms.log_mass[:2]
     log_p, log_q = (ways + ups * x + downs * y for x, y in ((up, down), (down, up)))
     return jnp.stack([(ups - downs) * atoms.loss[1], log_p, log_q]), 1

@@ -2,83 +2,57 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._arithmetic import promote, two_product
+from .._internal._arithmetic import ULP, promote, two_product
 from .._internal._binomial import log_tail_at_logit
 from .._internal._divided import is_small, log_moment_ratio, psi, sinhc
 from .._internal._logs import log_add, log_cosh, times
 from .._internal._special import log1p, log_ndtri, safe_log
-from ._cells import Atoms, Cells
+from ._atomic import AtomicLoss
 from ._closed_form import AbstractClosedForm, complements, settled
-from ._closed_transform import ClosedTransformLoss, principal_logs
-from ._loss_moments import LossMoments
 
 _LARGEST = 700.0
 """Exponents from which on e^x may overflow."""
 
 
-class TwoPointLoss(ClosedTransformLoss):
+class TwoPointLoss(AtomicLoss):
     """The worst pair of an (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath 2015).
 
     Y is infinite with probability delta, else epsilon or -epsilon with odds e^epsilon.
-    Lambda(w) = log(1 - delta) + log cosh((w - 1/2) epsilon) - log cosh(epsilon / 2),
-    over the finite losses.  Randomized response is the case delta = 0.
+    Randomized response is the case delta = 0.
     """
 
-    epsilon: Float[Array, ""]
-    delta: Float[Array, ""]
+    epsilon: Float[Array, ""] = eqx.field(kw_only=True)
+    delta: Float[Array, ""] = eqx.field(kw_only=True)
 
-    symmetric: ClassVar[bool] = True
-    decays: ClassVar[bool] = False
+    stacks: ClassVar[bool] = True
 
-    def _log_moment(self, order: Array) -> Array:
-        tilted = log_cosh((order - 0.5) * self.epsilon)
-        return self._log_finite_mass() + tilted - log_cosh(0.5 * self.epsilon)
-
-    def moments(self, order):
-        slope = jnp.tanh((order - 0.5) * self.epsilon)
-        curvature = jnp.square(self.epsilon) * (1 - jnp.square(slope))
-        return self._log_moment(order), self.epsilon * slope, curvature
-
-    def log_mgf(self, plan):
-        value = self._log_moment(plan.order)
-        scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
-        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
-
-    def log_transform(self, plan, tau):
-        angle = tau * self.epsilon
-        real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
-        imag = slope * jnp.sin(angle)
-        return principal_logs(real, imag, tau * plan.center, 1 + angle)
-
-    def cells(self, low, high):
-        return Cells.none(low, high)
-
-    def atoms(self):
-        loss = jnp.stack([-self.epsilon, self.epsilon])
-        # Probabilities e^eps / (1 + e^eps) and 1 / (1 + e^eps) under P.
-        log_mass = -jnp.log1p(jnp.exp(-self.epsilon)) - jnp.maximum(loss, 0)
-        return Atoms(loss, self._log_finite_mass() + log_mass)
-
-    def lattice(self):
-        return self.epsilon
+    @classmethod
+    def of(cls, epsilon: Float[Array, ""], delta: Float[Array, ""]) -> "TwoPointLoss":
+        """The pair with these parameters."""
+        epsilon, delta = promote(epsilon, delta)
+        likely = jnp.log1p(-delta) - jnp.log1p(jnp.exp(-epsilon))
+        none = jnp.full_like(delta, -jnp.inf)
+        log_p = jnp.stack([likely, likely - epsilon, safe_log(delta), none])
+        loss = jnp.stack([-epsilon, epsilon, 0 * epsilon, 0 * epsilon])
+        return cls(
+            log_p,
+            log_p[jnp.asarray([1, 0, 3, 2])],
+            unit=epsilon,
+            symmetric=True,
+            loss=loss,
+            mass_error=8 * ULP,
+            loss_error=0.0,
+            epsilon=epsilon,
+            delta=delta,
+        )
 
     def loss_range(self):
-        return -self.epsilon, self.epsilon
-
-    def log_finite_masses(self):
-        mass = self._log_finite_mass()
-        return mass, mass
-
-    def log_infinite_masses(self):
-        mass = safe_log(self.delta)
-        return mass, mass
-
-    def _log_finite_mass(self) -> Array:
-        return jnp.log1p(-self.delta)
+        return -self.epsilon, self.epsilon  # exactly
 
     in_closed_form: ClassVar[str] = "one kind"
 
@@ -110,16 +84,6 @@ class TwoPointLoss(ClosedTransformLoss):
     def gaussian_precision(self):
         mu = 2 * log_ndtri(-jnp.logaddexp(0.0, self.epsilon))
         return jnp.where(self.delta > 0, jnp.inf, jnp.square(mu))
-
-    def loss_moments(self, sign):
-        e = self.epsilon
-        tanh = jnp.tanh(0.5 * e)
-        rest = 1 - jnp.square(tanh)
-        variance = jnp.square(e) * rest
-        # The two places -e and e lie e (1 - tanh) and e (1 + tanh) from the mean.
-        v3 = e**3 * 0.5 * rest * (jnp.square(1 - tanh) + jnp.square(1 + tanh))
-        v4 = jnp.where(self.delta > 0, jnp.inf, e**3)
-        return LossMoments(e * tanh, jnp.square(e), v3, v4, variance)
 
 
 class TwoPointForm(AbstractClosedForm):

@@ -33,7 +33,7 @@ class AbstractTwoPoint(AbstractMechanism):
         return Exact(Family.APPROX_DP, self._numbers())
 
     def loss(self) -> ComposedLoss:
-        return one_release(TwoPointLoss(*map(as_float, self._numbers())))
+        return one_release(TwoPointLoss.of(*map(as_float, self._numbers())))
 
 
 class ApproxDP(AbstractTwoPoint):

@@ -26,6 +26,7 @@ from ._fields import (
     as_known,
     identity,
     is_one,
+    product,
     several,
 )
 from ._joint import Shared, require_joint
@@ -82,9 +83,11 @@ class Composition(AbstractWrapped):
         joined = self._joined()
         for part, times in zip(joined.parts, joined.num_steps, strict=True):
             inner = part.simplified()
-            if isinstance(inner, Composition) and is_one(times):
+            if isinstance(inner, Composition):
                 parts += inner.parts
-                num_steps += inner.num_steps
+                num_steps += [
+                    n if is_one(times) else product(times, n) for n in inner.num_steps
+                ]
             else:
                 parts.append(inner)
                 num_steps.append(times)
@@ -124,7 +127,8 @@ class Composition(AbstractWrapped):
         return Composition.unchecked(parts=parts, num_steps=num_steps)
 
     def _group(self, size):
-        return self.made_with(part.group(size) for part in self.parts)
+        parts = tuple(part.group(size) for part in self.parts)
+        return Composition(parts, self.num_steps)
 
 
 def repetitions_of(mechanism: AbstractMechanism) -> Callable[[str, Any], Any]:

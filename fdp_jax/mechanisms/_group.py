@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._tolerances import ATOM_MASS
-from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
+from ..losses import AtomicLoss, ComposedLoss
 from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._fields import OPTION
 
@@ -97,7 +97,7 @@ def _steps(knots: Array, kept: Bool[Array, " k"]) -> Array:
 def _power(term: Any) -> _Power:
     """Knots of the power function of a loss with point masses alone."""
     _checks.require(
-        isinstance(term, (AtomicLoss, TwoPointLoss)),
+        isinstance(term, AtomicLoss),
         f"group privacy is not available for a {type(term).__name__}: "
         "it is for finitely many losses, additive noise and "
         "Poisson-subsampled Gaussians",

@@ -350,7 +350,7 @@ class PartitionSelection(AbstractMechanism):
         # Rounding of the place moves a tail by its square; beyond 40 nothing is shown.
         room = 4e-16 * (64 + jnp.square(jnp.clip(above, -40.0, 40.0)))
         shown = -jnp.expm1(count * hidden) * (1 + room)
-        told = TwoPointLoss(jnp.zeros_like(noise), jnp.minimum(shown, 1.0))
+        told = TwoPointLoss.of(jnp.zeros_like(noise), jnp.minimum(shown, 1.0))
         return ComposedLoss((each, told), (count, jnp.ones_like(noise)))
 
 

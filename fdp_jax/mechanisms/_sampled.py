@@ -27,6 +27,7 @@ from ._base import (
     one_release,
     require_mechanism,
 )
+from ._composed import Composition
 from ._fields import (
     NOISE,
     OPTION,
@@ -39,6 +40,7 @@ from ._fields import (
     is_one,
     parameter,
     product,
+    quotient,
     several,
     where_released,
 )
@@ -46,7 +48,6 @@ from ._joint import Shared
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
-    NeighboringRelation,
     relation_field,
 )
 from ._sampling import Sampling
@@ -284,6 +285,17 @@ class DPSGD(AbstractRun):
             noise = product(noise, 0.5)
         return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
 
+    def _run(self) -> AbstractMechanism:
+        if self.sampling is not None:
+            return super()._run()
+        fields = {"sampling_prob": self.sampling_prob}
+        if self.relation is REPLACE_ONE:
+            own = {"noise_multiplier": self.noise_multiplier, "relation": self.relation}
+            step = SubsampledGroup.unchecked(size=1, **own, **fields)
+        else:
+            step = PoissonSubsampled.unchecked(mechanism=self._release(), **fields)
+        return Composition.unchecked(parts=(step,), num_steps=(self.num_steps,))
+
     @property
     def _optional(self) -> tuple[str]:
         return ("sampling",) if self.sampling is None else ("sampling_prob",)
@@ -300,14 +312,6 @@ class DPSGD(AbstractRun):
         sampling = self.sampling
         return frozenset({self._scheme if sampling is None else sampling.scheme})
 
-    def known_steps(self) -> tuple[float | None, float | None]:
-        if self.sampling is not None:
-            return super().known_steps()
-        return as_known(self.sampling_prob), as_known(self.num_steps)
-
-    def attained(self) -> AbstractMechanism | None:
-        return None if self.sampling is None else super().attained()
-
     def shares(self) -> frozenset[Shared]:
         return frozenset() if self.sampling is None else super().shares()
 
@@ -318,40 +322,6 @@ class DPSGD(AbstractRun):
         if self.relation is REPLACE_ONE:
             return ((dataclasses.replace(self, num_steps=1.0), self.num_steps),)
         return ((PoissonSubsampled(step, self.sampling_prob), self.num_steps),)
-
-    def loss(self) -> ComposedLoss:
-        if self.sampling is not None:
-            return super().loss()
-        count = as_float(self.num_steps)
-        if self.relation is REPLACE_ONE:
-            noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
-            return _group_loss(noise, prob, 1, count, self.relation)
-        step = PoissonSubsampled.unchecked(
-            mechanism=self._release(), sampling_prob=self.sampling_prob
-        ).loss()
-        return ComposedLoss(step.terms, tuple(count * n for n in step.counts))
-
-    def simplified(self) -> AbstractMechanism:
-        if self.sampling is not None:
-            return super().simplified()
-        if is_one(self.sampling_prob):
-            return self._release().repeat(self.num_steps).simplified()
-        if is_one(self.num_steps) and self.relation is REPLACE_ONE:
-            return SubsampledGroup(
-                self.noise_multiplier, self.sampling_prob, 1, relation=self.relation
-            )
-        if is_one(self.num_steps):
-            inner = Gaussian(self.noise_multiplier, relation=self.relation)
-            return PoissonSubsampled(inner, self.sampling_prob)
-        return self
-
-    def _group(self, size):
-        if self.sampling is not None:
-            return super()._group(size)
-        step = SubsampledGroup(
-            self.noise_multiplier, self.sampling_prob, size, relation=self.relation
-        )
-        return step.repeat(self.num_steps)
 
 
 class SubsampledGroup(AbstractMechanism):
@@ -371,34 +341,38 @@ class SubsampledGroup(AbstractMechanism):
     def known_steps(self) -> tuple[float | None, float | None]:
         return as_known(self.sampling_prob) if self.size == 1 else None, 1.0
 
+    def simplified(self) -> AbstractMechanism:
+        if not is_one(self.sampling_prob):
+            return self
+        moved = self.size * (2 if self.relation is REPLACE_ONE else 1)
+        noise = quotient(self.noise_multiplier, moved)
+        return Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
+
+    def _group(self, size):
+        every = _checks.whole("size", self.size * size, 1, 64)
+        return dataclasses.replace(self, size=every)
+
     def loss(self) -> ComposedLoss:
-        noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
-        step = _group_loss(noise, prob, self.size, jnp.ones_like(noise), self.relation)
-        return dataclasses.replace(step, single=True)
-
-
-def _group_loss(
-    noise: Array, prob: Array, size: int, count: Array, relation: NeighboringRelation
-) -> ComposedLoss:
-    """Steps whose batch holds binomially many of a group of records."""
-    released, noise, prob = where_released(noise, prob)
-    log_in, log_out = jnp.log(prob), safe_log(1 - prob)
-    logs = [
-        math.log(math.comb(size, j)) + j * log_in + times(size - j, log_out)
-        for j in range(size + 1)
-    ]
-    none = [jnp.full_like(noise, -jnp.inf)] * size
-    if relation is REPLACE_ONE:
-        log_p, log_q = logs[:0:-1] + logs[:1] + none, none + logs
-        places = jnp.arange(-size, size + 1, dtype=noise.dtype)
-    else:
-        log_p, log_q = [jnp.zeros_like(noise), *none], logs
-        places = jnp.arange(size + 1, dtype=noise.dtype)
-    term = GaussianMixtureLoss(
-        noise,
-        places,
-        jnp.stack(log_p),
-        jnp.stack(log_q),
-        symmetric=relation is REPLACE_ONE,
-    )
-    return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
+        size, relation = self.size, self.relation
+        given = as_float(self.noise_multiplier), as_float(self.sampling_prob)
+        released, noise, prob = where_released(*given)
+        log_in, log_out = jnp.log(prob), safe_log(1 - prob)
+        logs = [
+            math.log(math.comb(size, j)) + j * log_in + times(size - j, log_out)
+            for j in range(size + 1)
+        ]
+        none = [jnp.full_like(noise, -jnp.inf)] * size
+        if relation is REPLACE_ONE:
+            log_p, log_q = logs[:0:-1] + logs[:1] + none, none + logs
+            places = jnp.arange(-size, size + 1, dtype=noise.dtype)
+        else:
+            log_p, log_q = [jnp.zeros_like(noise), *none], logs
+            places = jnp.arange(size + 1, dtype=noise.dtype)
+        term = GaussianMixtureLoss(
+            noise,
+            places,
+            jnp.stack(log_p),
+            jnp.stack(log_q),
+            symmetric=relation is REPLACE_ONE,
+        )
+        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -29,7 +29,23 @@ _CHUNK = 1 << 20
 have more of them in all, its program is compiled at once."""
 
 
-class ConfidenceBounds(Record):
+class _Stated(Record):
+    """Limits that may fail, or what answers with them."""
+
+    if TYPE_CHECKING:  # fields of this class would come before all others
+        failure_prob: ClassVar[Any]
+        num_samples: ClassVar[Any]
+
+    @property
+    def statement(self) -> str:
+        """Meaning of the limits, in words."""
+        return (
+            f"holds with probability 1 - {self.failure_prob:g} over the key, by "
+            f"{self.num_samples} Monte Carlo samples in each direction"
+        )
+
+
+class ConfidenceBounds(_Stated):
     """A quantity between limits that samples prove with a stated probability."""
 
     lower: Float[Array, "..."] = eqx.field(metadata=LOWER)
@@ -45,20 +61,8 @@ class ConfidenceBounds(Record):
         shown = super()._shown(parent)
         return Call(shown.name, [*shown.entries[:3], ("", Shown(self.statement))])
 
-    @property
-    def statement(self) -> str:
-        """Meaning of the limits, in words."""
-        return _statement(self.failure_prob, self.num_samples)
 
-
-def _statement(failure_prob: float, num_samples: int) -> str:
-    return (
-        f"holds with probability 1 - {failure_prob:g} over the key, by {num_samples} "
-        "Monte Carlo samples in each direction"
-    )
-
-
-class MonteCarlo(Record):
+class MonteCarlo(_Stated):
     """A run's guarantee as samples show it; `monte_carlo` makes it.
 
     Every answer is a function of the key and of the question.  It holds with
@@ -77,18 +81,12 @@ class MonteCarlo(Record):
     direction: str = eqx.field(static=True, default="both")
 
     def _shown(self, parent: Any) -> Call:
-        statement = _statement(self.failure_prob, self.num_samples)
         entries = [
             ("", self.mechanism),
             ("direction", self.direction),
-            ("", Shown(f"an answer {statement}")),
+            ("", Shown(f"an answer {self.statement}")),
         ]
         return Call("MonteCarlo", entries)
-
-    @property
-    def statement(self) -> str:
-        """Meaning of an answer, in words."""
-        return _statement(self.failure_prob, self.num_samples)
 
     @property
     def remove(self) -> "MonteCarlo":

@@ -112,11 +112,13 @@ def _mapped(
 
 def _masses(cdf: Callable[..., Any], edges: np.ndarray, shift: float) -> np.ndarray:
     """Probabilities of the cells, without and with the shift."""
-    rows = []
-    for moved in (edges, edges - shift):
-        value = np.asarray(cdf(moved), np.float64)
-        rows.append(np.diff(np.concatenate([[0.0], value, [1.0]])))
-    return np.maximum(np.stack(rows), 0)
+    return np.stack([cell_masses(cdf(moved)) for moved in (edges, edges - shift)])
+
+
+def cell_masses(cdf: Any) -> np.ndarray:
+    """Probabilities between neighboring edges and beyond them, of a cdf at these."""
+    ends = np.zeros(1), np.asarray(cdf, np.float64), np.ones(1)
+    return np.maximum(np.diff(np.concatenate(ends)), 0)
 
 
 def _shadows(source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from ..curves import Bound
 from ..tradeoff import AbstractTradeOff
+from ._post_process import cell_masses
 from .sources import exact_tradeoff
 
 _MOST_CELLS = 200_000
@@ -127,11 +128,10 @@ def _excess(
     """For every move, the largest delta of the cells' masses minus that of f."""
     epsilons = 12 * np.sinh(np.linspace(-4, 4, 41)) / np.sinh(4)
     allowed = np.asarray(f.delta(epsilon=epsilons, bound=_MIDDLE))
-    masses = lambda cdf: np.maximum(np.diff(np.concatenate([[0.0], cdf, [1.0]])), 0)
-    own = masses(value[cells:-cells])
+    own = cell_masses(value[cells:-cells])
     found = []
     for steps in moves:
-        moved = masses(value[cells - steps : -cells - steps])
+        moved = cell_masses(value[cells - steps : -cells - steps])
         gains = moved[None, :] - np.exp(epsilons)[:, None] * own[None, :]
         delta = np.sum(np.maximum(gains, 0), axis=1)
         found.append(max(float(np.max(delta - allowed)), 0.0))

@@ -25,10 +25,6 @@ from .knots import Knots, from_atoms, from_profile, from_vertices
 _SLACK = 1e-9
 
 
-def _all_known(*values: Any) -> bool:
-    return all(known(x) is not None for x in values)
-
-
 def _pair(
     name: str, check: Any, value: Any, other_name: str, other: Any
 ) -> tuple[Any, Any]:
@@ -36,7 +32,7 @@ def _pair(
     value = _checks.vector(name, check, value)
     other = _checks.vector(other_name, _checks.probability, other)
     _checks.same_length(name, value, other_name, other)
-    if _all_known(value, other):
+    if not is_traced(value, other):
         return np.asarray(value, np.float64), np.asarray(other, np.float64)
     return value, other
 
@@ -61,7 +57,7 @@ def hull_of_points(alpha: Any, beta: Any) -> Knots:
 def hull_of_roc(fpr: Any, tpr: Any) -> Knots:
     """The hull of points given by their power instead of beta."""
     fpr, tpr = _pair("fpr", _checks.probability, fpr, "tpr", tpr)
-    return _of_hull(fpr, 1 - tpr if _all_known(tpr) else _complement(tpr))
+    return _of_hull(fpr, _complement(tpr) if is_traced(tpr) else 1 - tpr)
 
 
 @in_float64(cast_out=False)
@@ -173,7 +169,7 @@ def _of_table(
     slack = max(_checks.rounding(x, _SLACK) for x in table)
     fails = lambda *given: excess(*given) > slack
     values = _checks.beside(values, places, fails, rule)
-    if not _all_known(places, values):
+    if is_traced(places, values):
         return _of_traced(places, values, nodes_of=nodes_of, knots_of=knots_of)
     nodes, values, index = nodes_of(places, values, np)
     kept = np.unique(index)
@@ -272,7 +268,7 @@ def rates_of_scores(
         check = _checks.open_share
         confidence = _checks.checked_scalar("confidence", check, confidence)
     given = scores if confidence is None else [*scores, confidence]
-    if _all_known(*given):
+    if not is_traced(*given):
         return _rates(*[np.asarray(x, np.float64) for x in given], xp=np)
     return _traced_rates(*given)
 

@@ -277,7 +277,7 @@ def test_cumulants(size):
             ),
         ),
         (
-            TwoPointLoss(jnp.asarray(size), jnp.asarray(0.0)),
+            TwoPointLoss.of(jnp.asarray(size), jnp.asarray(0.0)),
             lambda w: mp.log(mp.cosh((w - 0.5) * x) / mp.cosh(x / 2)),
         ),
     ]

@@ -333,7 +333,7 @@ def test_last_frequency_of_any_decay(power):
 
 def test_what_does_not_decay_is_out_of_reach():
     loss = ComposedLoss(
-        (TwoPointLoss(jnp.asarray(0.3), jnp.asarray(0.0)),), (jnp.asarray(20.0),)
+        (TwoPointLoss.of(jnp.asarray(0.3), jnp.asarray(0.0)),), (jnp.asarray(20.0),)
     )
     start = start_at(loss, jnp.asarray(1.0), jnp.zeros((), bool))
     contour = _contour.plan_contour(loss, start)

@@ -128,7 +128,7 @@ def of_atoms():
 
 
 def two_points(epsilon, delta=0.0):
-    return TwoPointLoss(jnp.asarray(epsilon), jnp.asarray(delta))
+    return TwoPointLoss.of(jnp.asarray(epsilon), jnp.asarray(delta))
 
 
 def two_points_delta(loss, infinite, epsilon):

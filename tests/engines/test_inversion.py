@@ -458,7 +458,7 @@ def test_without_frequencies_the_bounds_are_left():
 
 @jitted
 def of_responses(epsilon, reach):
-    loss = composed(TwoPointLoss(jnp.asarray(0.3), jnp.asarray(0.0)), 20.0)
+    loss = composed(TwoPointLoss.of(jnp.asarray(0.3), jnp.asarray(0.0)), 20.0)
     start = start_at(loss, jnp.asarray(1.0), epsilon, RIGHT)
     contour = plan_contour(loss, start)
     return start, contour, _inversion.evaluate(loss, contour, epsilon + reach)

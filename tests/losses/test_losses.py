@@ -338,7 +338,7 @@ def test_logistic_agrees_with_its_definition(mu, order):
 @pytest.mark.parametrize("order", [-2.3, 0.5, 1.0, 4.7])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.0), (2.0, 1e-3), (30.0, 0.2)])
 def test_two_points_agree_with_their_definition(epsilon, delta, order):
-    loss = TwoPointLoss(jnp.asarray(epsilon, f64), jnp.asarray(delta, f64))
+    loss = TwoPointLoss.of(jnp.asarray(epsilon, f64), jnp.asarray(delta, f64))
     value, error = _log_mgf(loss, f64(order), f64(1.0))
     center, block = _characteristic(loss, f64(order), f64(0.0), f64(0.1))
     e = mp.mpf(epsilon)
@@ -375,7 +375,7 @@ def test_gaussian_is_the_subsampled_one_without_sampling():
         GaussianLoss(f64(2.0)),
         LaplaceLoss(f64(2.0)),
         LogisticLoss(f64(2.0)),
-        TwoPointLoss(f64(1.0), f64(0.0)),
+        TwoPointLoss.of(f64(1.0), f64(0.0)),
         _subsampled(1.0, 0.1),
     ],
     ids=lambda loss: type(loss).__name__,

@@ -112,7 +112,7 @@ class _Counted(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         self.made.append(1)
         level = jnp.asarray(self.epsilon0, float)
-        term = TwoPointLoss(level, jnp.zeros_like(level))
+        term = TwoPointLoss.of(level, jnp.zeros_like(level))
         return ComposedLoss((term,), (jnp.ones_like(level),), single=True)
 
 
@@ -131,7 +131,7 @@ def test_equal_parts_are_one_as_often_as_all_of_them():
     run, same, other = made(), made(), fdp.Laplace(2.0)
     simple = lambda *parts: vars(fdp.compose(*parts).simplified())
     whole = simple(run, other, same.repeat(3), other, run)
-    assert [float(x) for x in whole["num_steps"]] == [5.0, 2.0]
+    assert [float(x) for x in whole["num_steps"]] == [250.0, 2.0]
     # What is traced is not known to equal anything.
     count = lambda s: len(simple(fdp.Laplace(s), other)["parts"])
     assert count(2.0) == 1
@@ -329,3 +329,19 @@ def test_an_engine_by_name_is_asked_once(engine):
 
     resolve(run.using(engine)).settled(ask, lambda: Range(0.0, 1.0, 0.0), upper=True)
     assert len(asked) == 1
+
+
+def test_groups_of_groups_are_groups():
+    run = fdp.DPSGD(noise_multiplier=4.0, sampling_prob=0.05, num_steps=1)
+    twice, once = run.group(2).group(3), run.group(6)
+    same = lambda f: np.testing.assert_allclose(f(twice), f(once), rtol=1e-12)
+    same(lambda m: m.epsilon(delta=1e-6))
+    every = fdp.DPSGD(noise_multiplier=6.0, sampling_prob=1.0, num_steps=7).group(3)
+    assert resolve(every).whole.composed.has_closed_form
+    np.testing.assert_allclose(
+        every.epsilon(delta=1e-6), fdp.Gaussian(2 / 7**0.5).epsilon(delta=1e-6)
+    )
+    with pytest.raises(ValueError, match="size must be"):
+        run.group(9).group(8)
+    with pytest.raises(ValueError, match="num_steps"):
+        fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1).repeat(2.5).group(2)
