@@ -311,9 +311,8 @@ def error_rates(
     error = 2 * rounding + 4 * forms[0].slip(size)
     # Masses that underflow are missing in the sums.
     least = jnp.finfo(losses.dtype).tiny
-    masses = jnp.stack(_common(forms[0].atoms)[1:])
-    faint = jnp.where(masses < jnp.log(least), jnp.exp(masses - jnp.log(least)), 0)
-    faint = least * jnp.sum(faint)
+    masses = jnp.stack(_common(forms[0].atoms)[1:]) - jnp.log(least)
+    faint = least * jnp.sum(jnp.where(masses < 0, jnp.exp(masses), 0))
     left_out = jnp.stack([jnp.stack(x.atoms.log_truncated_masses()) for x in forms])
     (missed, missed_p), lost = jnp.exp(jnp.max(left_out, axis=0)), forms[0].lost()
 
@@ -352,8 +351,8 @@ def error_rates(
     )
     start, width = place_of(low), place_of(high) - place_of(low)
     # Neither is 1 minus the other: both are relatively accurate.
-    shares = jnp.stack([place_of(high) - levels, levels - start])
-    shares = shares / jnp.where(width > 0, width, jnp.inf)
+    parts = jnp.stack([place_of(high) - levels, levels - start])
+    shares = parts / jnp.where(width > 0, width, jnp.inf)
     kept = jnp.where(width > 0, jnp.clip(shares, 0, 1), np.array([[0.0], [1.0]]))
     # With the derivative that they have between 0 and 1.
     fewer, more = stop_gradient(kept) + (shares - stop_gradient(shares))
