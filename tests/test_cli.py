@@ -345,6 +345,15 @@ _STATED = (
         ('{"run": {"mechanism": "Laplace", "relation": 5}}', "relation must be one of"),
         (_STATED % ("epsilon", '{"alpha": 0.1}', 1), "lacks 'delta'"),
         (_STATED % ("epsilon", '{"delta": 1e-5}', "NaN"), "must be a number, got nan"),
+        (
+            _STATED % ("epsilon", '{"delta": 0.1}', '1, "estimate": 2'),
+            "between the bounds",
+        ),
+        (
+            '{"run": {"mechanism": "Laplace(2)"}, '
+            '"parameters": {"noise_multiplier": 3}}',
+            "parameters must be those of its run: noise_multiplier is 2, got 3",
+        ),
         ('{"run": {"noise_multiplier": 1, "num_steps": 2}}', "--sampling-prob"),
         (
             '{"command": "epsilon", "query": "epsilon", "run": {"noise_multiplier": 1, '

@@ -27,6 +27,7 @@ from fdp_jax import (
     sampling,
     targets,
     tradeoff,
+    training,
 )
 from fdp_jax.experiments import MarkovKernel, blackwell_order
 
@@ -92,6 +93,14 @@ TABLE = [
     (lambda: M.bounds(prior=1.5), "prior must be in [0, 1], got 1.5"),
     (lambda: M.tpr(fpr=2.0), "fpr must be in [0, 1], got 2"),
     (lambda: M.log_delta(epsilon=nan), "epsilon must be a number, got nan"),
+    (lambda: fdp.Laplace(fractions.Fraction(10**400)),
+     "noise_multiplier must be a positive number, in the range of floats, got Frac"),
+    (lambda: M.delta(epsilon=-(10**400)),
+     "epsilon must be a number, in the range of floats, got -1"),
+    (lambda: training.Plan(
+        fdp.DPSGD(noise_multiplier=1.0, sampling_prob=1e-12, num_steps=100),
+        num_records=60_000, clipping=1.0,
+    ), "num_records must be so many that all steps together draw at least 0.01"),
     (lambda: M.group(0), "size must be in [1, 64], got 0"),
     (lambda: M.group(2.0), "size must be a Python integer, got 2.0"),
     (lambda: fdp.ApproxDP(epsilon=-1.0, delta=0.1), "epsilon must be"),

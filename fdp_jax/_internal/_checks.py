@@ -93,7 +93,12 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     if is_traced(value):
         return error_if(value, lambda x: ~test(x), message)
     exact = isinstance(value, fractions.Fraction | decimal.Decimal)
-    numbers = np.asarray(float(value) if exact else value)
+    try:
+        numbers = np.asarray(float(value) if exact or type(value) is int else value)
+    except OverflowError as error:
+        raise ValueError(
+            f"{message}, in the range of floats, got {described(value)}"
+        ) from error
     _require_kind(numbers.dtype.kind in "iuf", message, value)
     error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.

@@ -188,7 +188,8 @@ class ApproxDP(_AbstractProfileTarget):
 
     Args:
         epsilon: Any real number.
-        delta: In (max(0, 1 - e^epsilon), 1).
+        delta: In (max(0, 1 - e^epsilon), 1).  `Accountant.remaining` takes 0 as well: a
+            sum of pure epsilons is rounded, and meets epsilon up to 1e-12 of it.
 
     Raises:
         ValueError: If epsilon is NaN or delta outside [0, 1].

@@ -1,9 +1,11 @@
 """The bounds that a JSON file states, and the run that they are about."""
 
 import argparse
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from .. import reports
 from .._internal import _checks
 from .._internal._show import short
 from ..mechanisms import AbstractMechanism, View
@@ -48,7 +50,16 @@ def run_in(document: dict[str, Any]) -> Any:
     # Infinite numbers are strings, JSON has none.
     numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
     blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)
-    return run_of(argparse.Namespace(**blank | numbers))
+    run = run_of(argparse.Namespace(**blank | numbers))
+    stated = document.get("parameters", {})
+    for name, value in reports.parameters(run).items():
+        said = _number(stated, name) if name in stated else value
+        _checks.require(
+            math.isclose(said, value, rel_tol=1e-6),
+            f"the file's parameters must be those of its run: {name} is {value:g}",
+            f"{said:g}",
+        )
+    return run
 
 
 def claims_of(document: dict[str, Any]) -> list[Claim]:
@@ -93,6 +104,13 @@ def _ends(
     ((name, place),) = query.items()
     where = "" if direction == "both" else f" ({direction})"
     what = f"{asked} at {name} = {place:g}{where}"
+    stated = {"estimate": interval["lower"]} | interval
+    low, middle, high = (_number(stated, x) for x in ("lower", "estimate", "upper"))
+    _checks.require(
+        low > high or low <= middle <= high,
+        f"{what}: the estimate must lie between the bounds",
+        f"{middle:g}",
+    )
     for end, upper in (("upper", True), ("lower", False)):
         yield Claim(what, _number(interval, end), upper, query, direction)
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
@@ -19,6 +20,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._logs import log_add
+from .._internal._roots import bisect
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._cells import Atoms, Cells
@@ -27,7 +29,7 @@ from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import excess, moments_of
 
 FEW_OUTPUTS = 512
-"""The work of exact error rates grows with the square of the number of outputs."""
+"""The work of transforms grows with the square of the number of outputs."""
 
 
 class AtomicLoss(ClosedTransformLoss):
@@ -238,90 +240,149 @@ def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:
     return found.loss, log_q, found.log_mass
 
 
-def candidates(directions: "tuple[AtomicForm, ...]") -> Float[Array, " m"]:
-    """All thresholds at which the larger of the directions' profiles may have a kink.
-
-    The losses, and where two profiles cross between neighboring losses.
-    """
-    losses = jnp.sort(jnp.concatenate([_losses(form.atoms) for form in directions]))
-    if len(directions) == 1:
-        return losses
-    scale = jnp.exp(losses)
-    one, two = (jnp.exp(form.log_delta(losses)) for form in directions)
-    gap = one - two
-    left, right = gap[:-1], gap[1:]
-    cross = left * right < 0
-    share = jnp.where(cross, left / jnp.where(cross, left - right, 1), 0)
-    middle = safe_log(scale[:-1] + share * (scale[1:] - scale[:-1]))
-    return jnp.concatenate([losses, jnp.where(cross, middle, losses[:-1])])
-
-
 def _losses(atoms: AtomicLoss) -> Array:
     """The losses of outputs that both members have; others repeat one of those."""
     loss, _, log_p = _common(atoms)
     return jnp.where(jnp.isneginf(log_p), loss[jnp.argmax(log_p)], loss)
 
 
-class ErrorPair(eqx.Module):
-    """Type II error and power of a test."""
+class Tests(eqx.Module):
+    """Error rates of the tests that accept the outputs of the k least losses.
+
+    All of them are sums of positive terms, and keep their relative accuracy.
+    """
 
     alpha: Float[Array, "..."]
+    tnr: Float[Array, "..."]
     beta: Float[Array, "..."]
     tpr: Float[Array, "..."]
 
+    @classmethod
+    def of(cls, form: "AtomicForm") -> "tuple[Float[Array, ' n'], Tests]":
+        """The losses in order, without derivative, and the tests of all k."""
+        _, *logs = _common(form.atoms)
+        losses = stop_gradient(_losses(form.atoms))
+        order = jnp.argsort(losses)
+        q, p = (jnp.exp(jnp.maximum(x, _NOTHING))[order] for x in logs)
+        gone_q, gone_p = (jnp.exp(x) for x in form.atoms.log_infinite_masses())
+        below = lambda x: jnp.cumsum(jnp.append(jnp.zeros(1, x.dtype), x))
+        above = lambda x: below(x[::-1])[::-1]
+        tests = cls(above(p), gone_p + below(p), below(q), gone_q + above(q))
+        return losses[order], tests
+
+
+_NOTHING = -800.0
+"""Logarithm of a mass that underflows."""
+
 
 def error_rates(
-    directions: "tuple[AtomicForm, ...]", log_alpha: Float[Array, ""]
+    directions: "tuple[AtomicForm, ...]", log_alpha: Array, log_tnr: Array
 ) -> tuple[Interval, Interval]:
     """Logs of f(alpha) and 1 - f(alpha) of the worst direction, for 0 < alpha < 1.
 
-    f(alpha) = max over eps of 1 - delta(eps) - e^eps alpha, whose kinks are known: the
-    maximum is at one of them.  There f joins two vertices of the directions' trade-off
-    functions, which have the derivatives of every order.
+    f is the lower hull of the points (alpha_k, beta_k) of the tests that accept the k
+    least losses: next to alpha a chord of two of them, which has the derivatives of
+    every order.  The chord is a test of a type I error of at most alpha: f is not above
+    it.  With any slope t, f(alpha) is at least the least beta_k + t (alpha_k - alpha),
+    and the power at most the largest tpr_k + t (alpha - alpha_k).  This holds whichever
+    chord and slope were found; t is that of the chord, but for a factor 1 -+ 2 g.
+
+    Rates are known up to a relative error g, and so are these ends.  Let c be the
+    chord's beta and alpha = alpha_k + d.  For d < 0 both terms are positive.  For d > 0
+    they cancel, but beta_k is at least c + t d, so (1 - g) beta_k - (1 - 2 g) t d is at
+    least (1 - g) c.  An error r alpha of alpha, or r (1 - alpha) where sums of accepted
+    masses tell alpha better, moves both by t times that, but the power is at least
+    t alpha, and beta at least t (1 - alpha).  The powers go alike.
+
+    Args:
+        directions: One release in one direction or in both.
+        log_alpha: Log alpha.
+        log_tnr: log(1 - alpha).
     """
-    fixed, level = stop_gradient((directions, log_alpha))
-    thresholds = candidates(fixed)
-    rests = jnp.exp(jnp.stack([form.log_rest(thresholds) for form in fixed]))
-    powers = jnp.exp(jnp.stack([form.log_delta(thresholds) for form in fixed]))
-    used = jnp.exp(jnp.minimum(thresholds + level, 700))
-    best = jnp.argmin(jnp.max(powers, axis=0) + used)
-    epsilon, rest = thresholds[best], rests[:, best]
-    # Errors of the masses and of a crossing's place: see `AtomicForm.loss_error`.
-    slip = 4 * jnp.max(jnp.stack([form.slip(epsilon) for form in fixed]))
-    # And of alpha, whose share of 1 - f(alpha) is at most 1.
-    slip = slip + 4 * ULP * (1 + jnp.abs(level))
-    active = rest <= jnp.min(rest) + slip
-    tests = [_tests_at(form.atoms, epsilon, slip) for form in directions]
-    tests = jax.tree.map(lambda *x: jnp.stack(x), *tests)
-    first = jnp.argmin(jnp.where(active, stop_gradient(tests.alpha[:, 0]), jnp.inf))
-    last = jnp.argmax(jnp.where(active, stop_gradient(tests.alpha[:, 1]), -jnp.inf))
-    low = jax.tree.map(lambda x: x[first, 0], tests)
-    high = jax.tree.map(lambda x: x[last, 1], tests)
-    width = high.alpha - low.alpha
-    share = (jnp.exp(log_alpha) - low.alpha) / jnp.where(width > 0, width, 1)
-    share = jnp.where(width > 0, share, 0)
-    beta = (1 - share) * low.beta + share * high.beta
-    tpr = (1 - share) * low.tpr + share * high.tpr
-    value, power = stop_gradient((beta, tpr))
-    # What was left out counts for the attacker, in the lower bound of beta alone.
-    truncated = jnp.max(jnp.exp(jnp.stack([form.log_truncated() for form in fixed])))
-    lost = max(form.lost() for form in fixed)
-    return (
-        Interval(value - slip, beta, value + slip + truncated + lost).map(safe_log),
-        Interval(power * (1 - slip) - truncated, tpr, power * (1 + slip)).map(safe_log),
+    found = [Tests.of(form) for form in directions]
+    losses, tests = jax.tree.map(lambda *x: jnp.stack(x), *found)
+    fixed, forms = stop_gradient((tests, directions))
+    # Of the masses, of their logarithms, and of a sum of so many in any order.
+    rounding = forms[0].mass_error() + ULP * (1000 + losses.shape[1])
+    # With losses out of order a threshold rejects more than a test, or less, and gains
+    # no more by it than this part of either error.
+    size = jnp.max(jnp.abs(losses))
+    error = 2 * rounding + 4 * forms[0].slip(size)
+    # Masses that underflow are missing in the sums.
+    least = jnp.finfo(losses.dtype).tiny
+    masses = jnp.stack(_common(forms[0].atoms)[1:]) - jnp.log(least)
+    faint = least * jnp.sum(jnp.where(masses < 0, jnp.exp(masses), 0))
+    left_out = jnp.stack([jnp.stack(x.atoms.log_truncated_masses()) for x in forms])
+    (missed, missed_p), lost = jnp.exp(jnp.max(left_out, axis=0)), forms[0].lost()
+
+    # A place is alpha, or alpha - 1: whichever is known better.
+    logs = jnp.stack([log_alpha, log_tnr])
+    places = jnp.exp(logs) * np.array([1.0, -1.0])
+    apart = jnp.abs(places) * (4 * rounding + 4 * ULP * jnp.abs(logs)) + faint + least
+    apart = stop_gradient(apart.at[1].add(missed_p + lost))
+    better = jnp.argmin(apart)
+    place_of = lambda tests: jnp.stack([tests.alpha, -tests.tnr])[better]
+    # At alpha, at more of it, and at less.
+    levels = places[better] + apart[better] * np.array([0.0, 2.0, -2.0])
+
+    method = "compare_all" if losses.shape[1] <= FEW_OUTPUTS else "scan"
+
+    def best(tests: Tests, threshold: Array, side: float) -> Tests:
+        """The tests at thresholds, of the better direction with places on that side."""
+        index = jax.vmap(lambda x: jnp.searchsorted(x, threshold, method=method))(
+            losses
+        )
+        tests = jax.tree.map(lambda x: jnp.take_along_axis(x, index, 1), tests)
+        place = place_of(tests)
+        errors = jnp.where(jnp.max(tests.beta, axis=0) < 0.5, tests.beta, -tests.tpr)
+        value = errors + jnp.exp(threshold) * place
+        value = jnp.where(side * (place - edge) < 0, jnp.inf, stop_gradient(value))
+        chosen = jnp.argmin(value, axis=0)[None]
+        return jax.tree.map(lambda x: jnp.take_along_axis(x, chosen, 0)[0], tests)
+
+    # Tests of one alpha, but for rounding, are not told apart.
+    level = stop_gradient(levels)
+    edge = level - apart[better]
+    end = jnp.full_like(level, jnp.minimum(size + 1, 700.0))
+    thresholds = bisect(lambda x: edge - place_of(best(fixed, x, 0.0)), -end, end)
+    high, low = (
+        best(tests, x, side) for x, side in zip(thresholds, (1.0, -1.0), strict=True)
     )
+    start, width = place_of(low), place_of(high) - place_of(low)
+    # Neither is 1 minus the other: both are relatively accurate.
+    parts = jnp.stack([place_of(high) - levels, levels - start])
+    shares = parts / jnp.where(width > 0, width, jnp.inf)
+    kept = jnp.where(width > 0, jnp.clip(shares, 0, 1), np.array([[0.0], [1.0]]))
+    # With the derivative that they have between 0 and 1.
+    fewer, more = stop_gradient(kept) + (shares - stop_gradient(shares))
+    beta = fewer * low.beta + more * high.beta
+    tpr = fewer * low.tpr + more * high.tpr
+    value, power = stop_gradient((beta, tpr))
 
-
-def _tests_at(atoms: AtomicLoss, epsilon: Array, slip: Array) -> ErrorPair:
-    """The tests that reject losses above a threshold, without and with those at it."""
-    loss, log_q, log_p = _common(atoms)
-    fixed = stop_gradient(loss)
-    rejected = jnp.stack([fixed > epsilon + slip, fixed >= epsilon - slip])
-    total = lambda logs, chosen: jnp.exp(log_sum_exp(logs, chosen))
-    p, q = (jnp.broadcast_to(x, rejected.shape) for x in (log_p, log_q))
-    infinite = jnp.exp(atoms.log_infinite_masses()[0])
-    return ErrorPair(
-        total(p, rejected), total(q, ~rejected), total(q, rejected) + infinite
+    less, steeper = (
+        jnp.exp(x[1]) * (1 + g)
+        for x, g in zip(thresholds, (-2 * error, 2 * error), strict=True)
+    )
+    ahead = place_of(fixed) - rounding * jnp.abs(place_of(fixed)) - level[1]
+    least_beta = jnp.min(fixed.beta * (1 - error) + less * ahead)
+    most_power = jnp.max(fixed.tpr * (1 + error) - steeper * ahead)
+    # Masses that are lost are rejected too, where they pay.
+    most_power = most_power + lost * jnp.maximum(1 - steeper, 0) + faint + least
+    # What was left out counts for the attacker, in the lower bound of beta alone.
+    most_beta = (
+        value[2] * (1 + error)
+        + missed
+        + lost
+        + faint
+        + least * (jnp.minimum(fewer, low.beta)[2] > 0)
+    )
+    return (
+        Interval(least_beta * (1 - error), beta[0], most_beta).map(safe_log),
+        Interval(
+            power[2] * (1 - error) - missed,
+            tpr[0],
+            jnp.minimum(most_power * (1 + error), jnp.maximum(power[0], 1)),
+        ).map(safe_log),
     )
 
 
@@ -376,6 +437,5 @@ class AtomicForm(AbstractClosedForm):
         return rounding + stop_gradient(apart)
 
     def error_rates(self, other, log_alpha, log_tnr):
-        if self.atoms.log_p.size > FEW_OUTPUTS:
-            return None
-        return error_rates((self,) if other is None else (self, other), log_alpha)
+        both = (self,) if other is None else (self, other)
+        return error_rates(both, log_alpha, log_tnr)

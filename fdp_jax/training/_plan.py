@@ -28,6 +28,9 @@ from ..mechanisms import (
 from ._clipping import AbstractClipping, FlatClipping
 from ._gradients import GradientSum
 
+_LEAST_DRAWN = 0.01
+"""Expected number of records that are drawn in all steps: with less there is nothing to
+train on, and a rate or a number of records is not the one that was meant."""
 _MICROBATCH = 256
 _MOST_RECORDS = 1 << 30
 """So many can be counted, and told apart, with 32 bits."""
@@ -96,7 +99,13 @@ class Plan(Record):
             "microbatch_size", microbatch_size, 1, 1 << 30
         )
         self._noise_factor()
-        _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
+        steps = _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
+        _checks.require(
+            size * steps >= _LEAST_DRAWN,
+            "num_records must be so many that all steps together draw at least "
+            f"{_LEAST_DRAWN} records on average",
+            f"{self.num_records} records, of which they draw {size * steps:.3g}",
+        )
 
     @classmethod
     @explained(
