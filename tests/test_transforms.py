@@ -1782,6 +1782,7 @@ SLOW = {
     "targets.MuGDP",
     "targets.Reconstruction",
     "targets.TradeOff",
+    "selection.Geometric",
     "selection.Poisson",
     "Subsampled",
     "sampling.CyclicPoisson",
