@@ -180,13 +180,13 @@ def test_rows_of_a_batch_that_are_in_doubt_are_asked_as_plain_calls():
     step = 1e-3
     wanted = np.asarray(
         [
-            [(leaked(s + step, e) - leaked(s - step, e)) / (2 * step) for e in epsilons]
+            (leaked(s + step, epsilons) - leaked(s - step, epsilons)) / (2 * step)
             for s in noises
         ]
     )
     in_both = lambda f: jax.vmap(jax.vmap(f, (None, 0)), (0, None))
     found = in_both(leaked)(noises, epsilons)
-    exact = [[leaked(s, e) for e in epsilons] for s in noises]
+    exact = [leaked(s, epsilons) for s in noises]
     np.testing.assert_allclose(found, exact, rtol=1e-9)
     # One row of each kind, and two where they might be mixed up.
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5)

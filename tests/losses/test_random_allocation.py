@@ -232,7 +232,10 @@ def test_known_deltas(t, eps, sign, delta, digits):
 
 @pytest.mark.parametrize(
     ("s", "t", "eps"),
-    [(1.0, 2, 1.0), (0.7, 2, 2.0), (2.0, 2, 0.3), (1.0, 3, 1.5), (3.0, 3, 0.2)],
+    [
+        *((1.0, 2, 1.0), (0.7, 2, 2.0), (2.0, 2, 0.3), (1.0, 3, 1.5)),
+        pytest.param(3.0, 3, 0.2, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_few_batches(s, t, eps, sign):
@@ -334,7 +337,7 @@ def z_grid(s):
     return np.linspace(-4, 4, 61) / s - 0.5 / s**2
 
 
-@pytest.mark.parametrize("s", [0.3, 0.4, 0.5])
+@pytest.mark.parametrize("s", [0.3, pytest.param(0.4, marks=pytest.mark.slow), 0.5])
 def test_small_noise(s):
     """Valid, and more than nothing."""
     epoch = RandomAllocationEpoch(s, 20)
