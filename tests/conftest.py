@@ -52,9 +52,10 @@ _program_cache._MOST_BYTES = 1 << 32
 # What is on disk need not all be in memory: `_Room.make` does not reach it.
 _compilation._MOST_PROGRAMS = 32
 
-# Traces are many objects that live long: do not look for cycles among them so often.
+# Traces are many objects that live long: do not look for cycles among them so often,
+# and among the oldest of them only where there is no room (`_Room.make`).
 gc.freeze()
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(50_000, 20, 10_000)
 
 # Each traced check of a number (`eqx.error_if`) asks of all frames of the stack whether
 # they are JAX's own: a twentieth of the time.

@@ -39,7 +39,7 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 import fdp_jax as fdp
 
-bounds = fdp.Gaussian(1.7).bounds(delta=1e-5)
+bounds = fdp.Gaussian(1.7).bounds(epsilon=2.0)
 refused = ""
 try:
     normal = lambda x, u: -0.5 * (x - u) ** 2

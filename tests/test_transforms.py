@@ -1037,7 +1037,15 @@ _row(
     (2.0, 1.5, 0.25),
 )
 _row(
-    "selection.Geometric selection.Logarithmic",
+    "selection.Logarithmic",
+    lambda s, g: _tuned(s, fdp.selection.Logarithmic(success_prob=g)).delta(
+        epsilon=1.0
+    ),
+    (4.0, 0.125),
+    (2.0, 0.25),
+)
+_row(
+    "selection.Geometric",
     lambda s, g: (
         _tuned(s, fdp.selection.Geometric(success_prob=g)).delta(epsilon=1.0),
         _tuned(s, fdp.selection.Logarithmic(success_prob=g)).tpr(fpr=0.125),
@@ -1782,6 +1790,7 @@ SLOW = {
     "targets.MuGDP",
     "targets.Reconstruction",
     "targets.TradeOff",
+    "selection.Geometric",
     "selection.Poisson",
     "Subsampled",
     "sampling.CyclicPoisson",

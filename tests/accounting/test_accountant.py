@@ -370,7 +370,13 @@ def test_responses_of_two_settings_by_enumeration():
 
 
 @pytest.mark.parametrize(
-    "target", [TARGET, fdp.targets.ErrorRates(alpha=0.1, beta=0.5)]
+    "target",
+    [
+        TARGET,
+        pytest.param(
+            fdp.targets.ErrorRates(alpha=0.1, beta=0.5), marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_renyi_steps_that_remain_beside_others(target):
     """As many as a query says, of either kind beside the other."""

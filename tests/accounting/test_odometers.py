@@ -13,7 +13,11 @@ import fdp_jax as fdp
 from fdp_jax.accounting import GaussianOdometer, RenyiOdometer, ZCDPOdometer
 
 ORDERS = [1.5, 3.0, 9.0]
-UNIT = fdp.RenyiDP(ORDERS, [0.5 * t for t in ORDERS])
+
+
+@functools.cache
+def _unit():
+    return fdp.RenyiDP(ORDERS, [0.5 * t for t in ORDERS])
 
 
 def _response_divergence(epsilon, t):
@@ -41,7 +45,7 @@ def _renyi_cost(epsilon):
 KINDS = {
     "gaussian": (lambda: GaussianOdometer(mu=0.5), _gaussian_cost),
     "zcdp": (lambda: ZCDPOdometer(rho=0.1), _zcdp_cost),
-    "renyi": (lambda: RenyiOdometer(UNIT), _renyi_cost),
+    "renyi": (lambda: RenyiOdometer(_unit()), _renyi_cost),
 }
 
 
@@ -124,7 +128,7 @@ def test_mechanisms_cost_what_they_cost_filters():
     for odometer, budget in [
         (GaussianOdometer(), fdp.accounting.GaussianFilter(9.0)),
         (ZCDPOdometer(), fdp.accounting.ZCDPFilter(9.0)),
-        (RenyiOdometer(UNIT), fdp.accounting.RenyiFilter(UNIT)),
+        (RenyiOdometer(_unit()), fdp.accounting.RenyiFilter(_unit())),
     ]:
         np.testing.assert_array_equal(
             odometer.step(noisy, count=2).spent, budget.step(noisy, count=2).spent

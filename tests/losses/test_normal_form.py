@@ -151,7 +151,9 @@ def test_a_record_of_a_fixed_batch_that_is_zeroed_out():
         assert float(step.remove.epsilon(delta=exact)) == pytest.approx(epsilon)
 
 
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    "relation", [pytest.param("zero_out", marks=pytest.mark.slow), "replace_one"]
+)
 def test_slopes_are_those_of_differences(relation):
     scheme = fdp.sampling.TruncatedPoisson(0.1, batch_size=4, dataset_size=30)
 

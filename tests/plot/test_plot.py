@@ -1,8 +1,10 @@
 """Pictures: what the lines are, and that they are drawn where asked."""
 
+import functools
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -121,15 +123,27 @@ def test_audit_needs_error_rates():
         fdp.plot.audit(curve, fdp.audit.OneRun(1, 2, 3))
 
 
-RUNS = {f"run {k}": fdp.RandomizedResponse(epsilon=k / 4).curve() for k in range(1, 7)}
+@functools.cache
+def _curve(k):
+    return fdp.RandomizedResponse(epsilon=k / 4).curve()
+
+
+def _runs():
+    return {f"run {k}": _curve(k) for k in range(1, 7)}
+
+
+def _pair():
+    return {"before": _curve(6), "after": _curve(2)}
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "logit"])
 def test_overlay_draws_a_line_for_each_run(scale):
-    ax = fdp.plot.overlay(RUNS, scale=scale)
+    runs = _runs()
+    given = dict(runs)
+    ax = fdp.plot.overlay(runs, scale=scale)
     ax.figure.canvas.draw()
     styles = set()
-    for name, curve in RUNS.items():
+    for name, curve in given.items():
         x, y = _points(ax, name)
         # Dong, Roth and Su (2022), Proposition 2.5.
         growth = np.exp(float(name[-1]) / 4)
@@ -138,39 +152,39 @@ def test_overlay_draws_a_line_for_each_run(scale):
         np.testing.assert_allclose(y, rates.clip(1e-6, 1), rtol=1e-6, atol=1e-6)
         line = next(line for line in ax.lines if line.get_label() == name)
         styles.add(line.get_color())
-        assert curve is RUNS[name]
-    assert len(styles) == len(RUNS)
+        assert curve is runs[name]
+    assert len(styles) == len(runs) == 6
 
 
 def test_overlay_draws_profiles():
-    ax = fdp.plot.overlay(RUNS, kind="profile")
+    runs = _runs()
+    ax = fdp.plot.overlay(runs, kind="profile")
     x, y = _points(ax, "run 4")
     inside = x < 0.99
     # 1/(1 + e) of the answers are wrong.
     truth = (np.e - np.exp(x)) / (1 + np.e)
     np.testing.assert_allclose(y[inside], truth[inside], rtol=1e-6)
     with pytest.raises(ValueError, match="1 to 6 runs, got 7"):
-        fdp.plot.overlay(RUNS | {"one more": RUNS["run 1"]})
+        fdp.plot.overlay(runs | {"one more": _curve(1)})
     with pytest.raises(TypeError, match="names to runs, got list"):
-        fdp.plot.overlay(list(RUNS.values()))  # pyright: ignore[reportArgumentType]
+        fdp.plot.overlay(list(runs.values()))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="two different names"):
-        fdp.plot.compare(_HARD, _MILD, kind="profile", labels=("a", "a"))
+        fdp.plot.compare(_curve(6), _curve(2), kind="profile", labels=("a", "a"))
 
 
-_HARD, _MILD = RUNS["run 6"], RUNS["run 2"]
-_PAIR = {"before": _HARD, "after": _MILD}
-PICTURES = {
+_HARD, _MILD = functools.partial(_curve, 6), functools.partial(_curve, 2)
+PICTURES: dict[str, tuple[Any, tuple, dict]] = {
     **{
         f"{draw.__name__} {scale}": (draw, (source,), {"scale": scale})
         for draw, source in (
             (fdp.plot.tradeoff, _HARD),
             (fdp.plot.tradeoff, _MILD),
-            (fdp.plot.overlay, _PAIR),
+            (fdp.plot.overlay, _pair),
         )
         for scale in ("linear", "log", "logit")
     },
-    "six": (fdp.plot.overlay, (RUNS,), {"scale": "logit"}),
-    "profiles": (fdp.plot.overlay, (_PAIR,), {"kind": "profile"}),
+    "six": (fdp.plot.overlay, (_runs,), {"scale": "logit"}),
+    "profiles": (fdp.plot.overlay, (_pair,), {"kind": "profile"}),
     "audit": (
         fdp.plot.audit,
         (
@@ -192,13 +206,17 @@ PICTURES = {
 @pytest.mark.parametrize("case", PICTURES)
 @pytest.mark.parametrize(
     "settings",
-    [{}, fdp.plot.paper(), fdp.plot.paper(2.25, height=2.4)],
+    [
+        {},
+        pytest.param(fdp.plot.paper(), marks=pytest.mark.slow),
+        fdp.plot.paper(2.25, height=2.4),
+    ],
     ids=["usual", "column", "a third of a page"],
 )
 def test_legends_lie_beside_the_lines(case, settings):
-    draw, arguments, options = PICTURES[case]
+    draw, (source, *more), options = PICTURES[case]
     with mpl.rc_context(settings):
-        ax = draw(*arguments, **options)
+        ax = draw(source(), *more, **options)
         ax.figure.canvas.draw()
     box = _legend(ax).get_window_extent()
     names = {text.get_text() for text in _legend(ax).get_texts()}
@@ -210,7 +228,7 @@ def test_legends_lie_beside_the_lines(case, settings):
 
 def test_figures_for_papers_have_their_size_and_fonts(tmp_path):
     with mpl.rc_context(fdp.plot.paper(3.25, height=2.5, font_size=7)):
-        ax = fdp.plot.tradeoff(_MILD)
+        ax = fdp.plot.tradeoff(_curve(2))
         figure = ax.figure
         assert isinstance(figure, Figure)
         assert tuple(figure.get_size_inches()) == (3.25, 2.5)

@@ -287,7 +287,13 @@ def copies(size, records):
     return k, scipy.stats.binom.pmf(k, size, 1 / records), (1 - 1 / records) ** size
 
 
-@pytest.mark.parametrize(("size", "records", "noise"), COPIES)
+@pytest.mark.parametrize(
+    ("size", "records", "noise"),
+    [
+        pytest.param(*x, marks=[pytest.mark.slow] * (x[:2] in [(50, 40), (3, 1)]))
+        for x in COPIES
+    ],
+)
 def test_one_batch_with_replacement(size, records, noise):
     """The maximum that the module proves, by search; and below the published bound."""
     k, share, none = copies(size, records)

@@ -269,7 +269,13 @@ def test_differentiates():
             assert float(found[i]) == pytest.approx(slope, rel=1e-5)
 
 
-@pytest.mark.parametrize("law", [Geometric(success_prob=0.1), Poisson(mean=10.0)])
+@pytest.mark.parametrize(
+    "law",
+    [
+        Geometric(success_prob=0.1),
+        pytest.param(Poisson(mean=10.0), marks=pytest.mark.slow),
+    ],
+)
 def test_refuses_second_derivatives(law):
     """In place of wrong ones, also inside of programs."""
 
