@@ -34,7 +34,7 @@ def law_of(mean: Any, shape: Any) -> AbstractRepetitions | None:
 
 
 def mean_and_shape(law: Any) -> tuple[float, float]:
-    """Those of a law."""
+    """The mean and the shape of a law."""
     if isinstance(law, Poisson):
         return float(law.expected), np.inf
     prob, shape = float(law.success_prob), float(law.shape)
@@ -44,7 +44,7 @@ def mean_and_shape(law: Any) -> tuple[float, float]:
 
 
 def _log_mean(rate: float, shape: float) -> float:
-    """That of a truncated negative binomial law that stops with exp(-rate)."""
+    """Log mean of a truncated negative binomial law that stops with exp(-rate)."""
     power = shape * rate
     share = -np.expm1(-power) / shape if power > 1e-300 else rate
     return float(rate + np.log(-np.expm1(-rate)) - np.log(share))

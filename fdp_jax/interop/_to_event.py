@@ -61,9 +61,9 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi | SelectBest) -> An
         mechanism: A Gaussian, Laplace, discrete Laplace or mixture-of-Gaussians
             mechanism, randomized response, DP-SGD, a subsampled or composed mechanism,
             schedule or accountant of these, `PerfectPrivacy`,
-            `BlatantNonPrivacy`, `ZCDP` or `SelectBest`; `ApproxDP`, `PureDP`, `DiscreteGaussian`,
-            `ExponentialMechanism` or `PermuteAndFlip` if the installed version has
-            events for them.
+            `BlatantNonPrivacy`, `ZCDP` or `SelectBest`; `ApproxDP`, `PureDP`,
+            `DiscreteGaussian`, `ExponentialMechanism` or `PermuteAndFlip` if the
+            installed version has events for them.
 
     Returns:
         A `dp_accounting.DpEvent`.
