@@ -103,7 +103,7 @@ class _Query(NamesToAsk, AbstractGuarantee):
         upper: bool,
     ) -> Bounds:
         subject = resolve(self)
-        found = subject.settled(ask, known)
+        found = subject.settled(ask, known, upper=upper)
         if subject.attained is None or not both:
             return found
         direction = subject.whole.direction
