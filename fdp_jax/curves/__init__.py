@@ -27,6 +27,7 @@ from ._bounds import (
     uncrossed as uncrossed,
     with_attained as with_attained,
     with_gradient as with_gradient,
+    within as within,
 )
 from ._by_name import (
     BY_ARGUMENT as BY_ARGUMENT,

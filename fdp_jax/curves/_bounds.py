@@ -210,6 +210,21 @@ def with_attained(
     return between(ends, ends, dataclasses.replace(attained, upper=most), known)
 
 
+def within(found: Bounds, above: Bounds, known: Range, *, upper: bool) -> Bounds:
+    """Bounds of a guarantee, also from those of one that leaks no less.
+
+    The end on the private side, the `upper` one or the lower, is the better of both.
+    """
+    lower = jnp.full_like(above.lower, known.least) if upper else above.lower
+    most = above.upper if upper else jnp.full_like(above.upper, known.most)
+    number = jnp.isfinite(found.estimate)
+    estimate = jnp.where(number, found.estimate, above.estimate)
+    found = dataclasses.replace(found, estimate=estimate)
+    return intersection(
+        found, dataclasses.replace(above, lower=lower, upper=most), known
+    )
+
+
 _FEW_LEAST = 16
 """Least normal numbers that sums of what underflows may be off by."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -44,7 +45,9 @@ from ..sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from ..selection import SelectBest
 from ._library import is_event, name_of, relation_of
+from ._selection import law_of
 from ._steps import Step, Steps, whole
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -91,6 +94,8 @@ def from_dp_event(
     - EpsilonDelta, ExponentialMechanism and PermuteAndFlip are `ApproxDP` and those of
       their names; DiscreteGaussian is so in one dimension, else of the `ZCDP` of the
       Gaussian one (Canonne, Kamath and Steinke 2020, Theorem 14);
+    - RepeatAndSelect is `SelectBest` with the law of its mean and shape; beside other
+      releases it is a pair of finitely many outputs that dominates it;
     - RandomAllocation of a Gaussian is an epoch of `DPSGD` with
       `sampling.RandomAllocation`, not under REPLACE_ONE.
 
@@ -134,6 +139,8 @@ def read(event: Any, relation: NeighboringRelation) -> Iterator[tuple[Step, Any]
         count = whole("count", event.count)
         for step, times in read(event.event, relation):
             yield step, times * count
+    elif name == "RepeatAndSelectDpEvent":
+        yield _selected(event, relation), 1
     elif name in _SAMPLES:
         yield from _on_a_sample(event, relation, _SAMPLES[name](event, relation))
     elif name in _RELEASES:
@@ -178,6 +185,8 @@ def _discrete_laplace(event: Any, relation: NeighboringRelation) -> Step:
 def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step:
     scale, steps = event.sigma, event.sensitivity * _shifted(relation)
     if event.dimension == 1:
+        if isinstance(steps, float) and steps < math.inf:
+            steps = math.ceil(steps)
         steps = _checks.whole("sensitivity", steps, 1, 4096)
         return DiscreteGaussian(scale, sensitivity=steps, relation=relation)
     # Of several dimensions the pair of the L2 sensitivity does not dominate.
@@ -262,6 +271,15 @@ def _dpsgd(
     noise: Any, steps: Any, relation: NeighboringRelation, **drawn: Any
 ) -> DPSGD:
     return DPSGD(noise_multiplier=noise, num_steps=steps, relation=relation, **drawn)
+
+
+def _selected(event: Any, relation: NeighboringRelation) -> Any:
+    """The best of a random number of runs; of what tells all or nothing, one run."""
+    runs, law = Steps(relation), law_of(event.mean, event.shape)
+    runs.add(read(event.event, relation))
+    run = runs.mechanism()
+    chosen = law is not None and len(runs) and runs.is_private
+    return SelectBest(run, repetitions=law) if chosen else run
 
 
 # ---------------------------------------------------------------- releases on samples
@@ -353,6 +371,7 @@ _NO_SAMPLE: dict[Any, str] = {
     RandomizedResponse: "randomized response has no sample of records",
     KaryRandomizedResponse: "randomized response has no sample of records",
     AbstractRenyi: "Renyi divergences of samples are not known",
+    SelectBest: "a selection has no sample here: sample every run",
 }
 """Releases that are not known on a sample."""
 _NOISE = "noise_multiplier", BlatantNonPrivacy
@@ -384,7 +403,4 @@ _SAMPLES: dict[str, Callable[[Any, NeighboringRelation], _Sample]] = {
 }
 _MISSING = {
     "UnsupportedDpEvent": "it says of itself that nothing is known",
-    "RepeatAndSelectDpEvent": (
-        "a selection is fdp.SelectBest(run, repetitions=...) of the run's mechanism"
-    ),
 }

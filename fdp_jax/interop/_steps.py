@@ -21,10 +21,13 @@ from ..mechanisms import (
     PoissonSubsampled,
     compose,
     identity,
+    is_number,
     product,
 )
+from ..selection import SelectBest
+from ..tradeoff import dominating_pair
 
-Step = AbstractMechanism | AbstractRenyi
+Step = AbstractMechanism | AbstractRenyi | SelectBest
 _FEW = 4
 """Different steps up to which each is a part of its own."""
 
@@ -64,8 +67,15 @@ class Steps:
             return PerfectPrivacy(relation=self.relation)
         if not self.is_private:
             return BlatantNonPrivacy(relation=self.relation)
+        (step, count), *more = self
+        if isinstance(step, SelectBest) and not more and is_number(count, 1):
+            return step
         known = [s.repeat(n) for s, n in self if isinstance(s, AbstractRenyi)]
-        others = [pair for pair in self if not isinstance(pair[0], AbstractRenyi)]
+        others = [
+            (_composable(s, self.relation), n)
+            for s, n in self
+            if not isinstance(s, AbstractRenyi)
+        ]
         whole = [self._composed(others)] if others else []
         return compose(*known, *whole) if known else whole[0]
 
@@ -81,6 +91,12 @@ class Steps:
                 found = found.step(step, count)
             return found
         return Composition(steps, counts)
+
+
+def _composable(step: Any, relation: NeighboringRelation) -> AbstractMechanism:
+    """A mechanism for a step: of a selection a pair of outputs that dominates it."""
+    selected = isinstance(step, SelectBest)
+    return dominating_pair(step, relation=relation) if selected else step
 
 
 def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:

@@ -42,14 +42,16 @@ from ..sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from ..selection import SelectBest
 from ._library import events
+from ._selection import mean_and_shape
 from ._steps import whole
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 
 
 @explained
-def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
+def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi | SelectBest) -> Any:
     """The event of dp_accounting that describes a mechanism.
 
     An event does not tell its neighboring relation: account for it under the
@@ -59,9 +61,9 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
         mechanism: A Gaussian, Laplace, discrete Laplace or mixture-of-Gaussians
             mechanism, randomized response, DP-SGD, a subsampled or composed mechanism,
             schedule or accountant of these, `PerfectPrivacy`,
-            `BlatantNonPrivacy` or `ZCDP`; `ApproxDP`, `PureDP`, `DiscreteGaussian`,
-            `ExponentialMechanism` or `PermuteAndFlip` if the installed version has
-            events for them.
+            `BlatantNonPrivacy`, `ZCDP` or `SelectBest`; `ApproxDP`, `PureDP`,
+            `DiscreteGaussian`, `ExponentialMechanism` or `PermuteAndFlip` if the
+            installed version has events for them.
 
     Returns:
         A `dp_accounting.DpEvent`.
@@ -72,10 +74,10 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
         NotImplementedError: If a mechanism has no event; it is named.
         ValueError: If a number is traced or not set, or a number of steps not whole.
     """
-    if not isinstance(mechanism, AbstractMechanism | AbstractRenyi):
+    if not isinstance(mechanism, AbstractMechanism | AbstractRenyi | SelectBest):
         kind = type(mechanism).__name__
         raise TypeError(f"to_dp_event takes mechanisms, got {kind}")
-    if isinstance(mechanism, AbstractMechanism):
+    if not isinstance(mechanism, AbstractRenyi):
         mechanism.require_complete()
     _checks.require(
         not is_traced(mechanism),
@@ -133,6 +135,12 @@ def _discrete(mechanism: DiscreteLaplace | DiscreteGaussian, events: Any) -> Any
 def _selection(mechanism: ExponentialMechanism | PermuteAndFlip, events: Any) -> Any:
     kind = _later(mechanism, events, f"{type(mechanism).__name__}DpEvent")
     return kind(_number(mechanism.epsilon0) * (0.5 if mechanism.monotonic else 1.0))
+
+
+def _chosen(mechanism: SelectBest, events: Any) -> Any:
+    _require(mechanism, mechanism.direction == "both", "of one direction")
+    run = _event(mechanism.run, events)
+    return events.RepeatAndSelectDpEvent(run, *mean_and_shape(mechanism.repetitions))
 
 
 def _known(mechanism: ApproxDP | PureDP, events: Any) -> Any:
@@ -266,6 +274,7 @@ _EVENTS: dict[type, Callable[[Any, Any], Any]] = {
     DiscreteGaussian: _discrete,
     ExponentialMechanism: _selection,
     PermuteAndFlip: _selection,
+    SelectBest: _chosen,
     ApproxDP: _known,
     PureDP: _known,
     RenyiComposition: _renyi_composition,

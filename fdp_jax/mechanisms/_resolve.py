@@ -46,12 +46,14 @@ from ..curves import (
     make_curve,
     profiles,
     signs_of,
+    within,
 )
 from ..engines import can_split, is_bracketed, pairs_in, route
 from ..losses import (
     AUTO,
     ComposedLoss,
     CompoundPoissonLoss,
+    GaussianLoss,
     Method,
     PoissonLoss,
     SubsampledGaussianLoss,
@@ -100,19 +102,22 @@ class Resolved:
         Args:
             ask: The question, put to a guarantee.
             known: What is true of its answer anyway.
-            upper: Whether it grows with what is leaked.
+            upper: Whether the upper end is the one on the private side.
         """
         combine = lambda one, other: intersection(one, other, known())
         found = self._answer(ask, lambda x: x, combine)
         auto = self._method.name == "auto"
-        if not auto or not is_loose(found) or not _has_parts(self.whole.composed):
+        if auto and is_loose(found) and _has_parts(self.whole.composed):
+            ways = (np.floor, np.ceil) if upper else (np.ceil, np.floor)
+            below, above = (
+                self._rounded(to_whole)._answer(ask, lambda x: x, combine)
+                for to_whole in ways
+            )
+            found = between(found, below, above, known())
+        everybody = _unsampled(self.whole) if auto and is_loose(found) else None
+        if everybody is None:
             return found
-        ways = (np.floor, np.ceil) if upper else (np.ceil, np.floor)
-        below, above = (
-            self._rounded(to_whole)._answer(ask, lambda x: x, combine)
-            for to_whole in ways
-        )
-        return between(found, below, above, known())
+        return within(found, ask(everybody), known(), upper=upper)
 
     def profile(self, epsilon: Any) -> ProfilePoint:
         """The privacy profile, of several engines if need be."""
@@ -375,6 +380,19 @@ def _moves_once(composed: ComposedLoss) -> bool:
         return False
     with jax.enable_x64(True):
         return any(holds_anywhere(count == 1) for count in counts)
+
+
+def _unsampled(subject: Subject) -> Subject | None:
+    """The steps of sampled Gaussian noise in which everybody takes part.
+
+    It has a closed form and leaks no less: whoever sees an output of it can replace it,
+    with probability 1 - q, by noise alone.
+    """
+    composed = subject.composed
+    if {type(term) for term in composed.terms} != {SubsampledGaussianLoss}:
+        return None
+    terms = tuple(GaussianLoss(term.noise_multiplier) for term in composed.terms)
+    return Subject(dataclasses.replace(composed, terms=terms), subject.direction)
 
 
 def _by(subject: Subject, method: Method) -> Subject:

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._implicit import implicit_root
+from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._roots import bisect
 from ..losses import GaussianForm
@@ -130,6 +131,7 @@ class NegativeBinomial(AbstractRepetitions):
         kw_only=True,
     )
 
+    @in_float64
     def mean(self) -> Float[Array, ""]:
         """The mean number of runs, an estimate."""
         return jnp.exp(self.log_mean())

@@ -146,3 +146,17 @@ def test_a_crossed_curve_answers_with_nothing():
     assert np.all(found.status == Status.VACUOUS)
     assert np.all(curve.delta(epsilon=epsilon) == 1)
     assert np.all(curve.delta(epsilon=epsilon, bound="optimistic") == 0)
+
+
+def test_what_leaks_no_less_bounds_the_private_side_alone():
+    """The other end is that of the guarantee itself; no estimate is no number."""
+    wide, above = _of(-1.0, np.inf, _bounds.EPSILON), _of(2.0, 3.0, _bounds.EPSILON)
+    found = _bounds.within(wide, above, _bounds.EPSILON, upper=True)
+    assert (found.lower, found.estimate, found.upper) == (-1.0, 2.5, 3.0)
+    known = _bounds.beta_range(SHARE)
+    own, above = _of(0.1, 0.6, known), _of(0.2, 0.4, known)
+    found = _bounds.within(own, above, known, upper=False)
+    assert found.lower == above.lower
+    assert found.upper == own.upper
+    better = _bounds.within(above, own, known, upper=False)
+    assert (better.lower, better.upper) == (above.lower, above.upper)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from closed import Gaussian
 from programs import jitted
 from reference import wide_truth
 
@@ -194,3 +195,19 @@ def test_derivatives_with_few_participations():
         return jitted(jax.grad(of, (0, 1)))(0.4353, 0.000427)
 
     np.testing.assert_allclose(gradient("spectral"), gradient("grid"), rtol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "prob", "steps"), [(1e308, 0.5, 1e300), (3.1e8, 6.4e-11, 3.66e11)]
+)
+def test_nothing_leaks_more_than_where_everybody_takes_part(noise, prob, steps):
+    """Noise so large that no engine sees the loss of a step, and very many steps."""
+    run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+    whole = Gaussian(noise, steps)
+    found = run.bounds(delta=1e-5)
+    # No epsilon is below log(1 - delta), that of perfect privacy.
+    least = np.log1p(-1e-5)
+    assert found.lower <= least <= found.upper
+    assert found.lower <= found.estimate <= found.upper
+    assert whole.delta(float(found.upper)) >= 1e-5 * 0.999
+    assert found.upper < 0.01

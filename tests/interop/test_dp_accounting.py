@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from closed import Gaussian
+from scipy import special
 
 import fdp_jax as fdp
 from fdp_jax.interop import _from_event, from_dp_event, from_pld, to_dp_event
@@ -320,6 +321,7 @@ def test_batches_become_events(noise):
 SAMPLE = ev.PoissonSampledDpEvent(0.1, ev.LaplaceDpEvent(1.0))
 TWICE = ev.SelfComposedDpEvent(GAUSSIAN, 2)
 RESPONSE = ev.RandomizedResponseDpEvent(0.5, 3)
+SELECTION = ev.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, 1.0)
 MIXTURE = ev.MixtureOfGaussiansDpEvent(1.0, [1.0], [1.0])
 REFUSED = [
     (ev.UnsupportedDpEvent(), "add_or_remove_one", "nothing is known"),
@@ -330,7 +332,7 @@ REFUSED = [
         "replaced record",
     ),
     (ev.SampledWithoutReplacementDpEvent(9, 3, TWICE), "replace_one", "one Gaussian"),
-    (ev.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, 1.0), "zero_out", "selection"),
+    (ev.PoissonSampledDpEvent(0.1, SELECTION), "zero_out", "no sample"),
     (ev.SingleEpochTreeAggregationDpEvent(1.0, 4), "replace_one", "zeroed out"),
     (RESPONSE, "add_or_remove_one", "cannot be absent"),
     (ev.PoissonSampledDpEvent(0.1, RESPONSE), "zero_out", "no sample"),
@@ -363,6 +365,47 @@ def test_zcdp_composes_with_others():
         assert truth * (1 - 1e-12) <= found <= min(truth * (1 + 1e-8), theirs)
 
 
+@pytest.mark.parametrize("shape", [0.0, 1e-9, 0.5, 1.0, 3.0, np.inf])
+def test_selections(shape):
+    """Their law is that of the mean, by its probabilities; their Renyi bound holds."""
+    run, number = ev.GaussianDpEvent(4.0), np.arange(1, 2000)
+    event = ev.RepeatAndSelectDpEvent(run, 7.0, shape)
+    found = from_dp_event(event)
+    assert isinstance(found, fdp.SelectBest)
+    if shape < np.inf:
+        left = np.log1p(-float(found.repetitions.success_prob))
+        log_probs = special.gammaln(number + shape) - special.gammaln(number + 1)
+        probs = np.exp(log_probs + number * left)
+        assert np.average(number, weights=probs) == pytest.approx(7.0, rel=1e-12)
+    back = to_dp_event(found)
+    assert (back.event, back.shape) == (run, shape)
+    assert back.mean == pytest.approx(7.0, rel=1e-13)
+    epsilon = found.epsilon(delta=1e-6)
+    theirs = dpa.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
+    assert fdp.Gaussian(4.0).epsilon(delta=1e-6) < epsilon < theirs
+
+
+def test_selections_among_others():
+    once = ev.RepeatAndSelectDpEvent(GAUSSIAN, 1.0, 3.0)
+    assert to_dp_event(from_dp_event(once)) == GAUSSIAN
+    for inner in (ev.NoOpDpEvent(), ev.NonPrivateDpEvent()):
+        event = ev.RepeatAndSelectDpEvent(inner, 3.0, 0.0)
+        assert to_dp_event(from_dp_event(event)) == inner
+    both = ev.ComposedDpEvent([SELECTION, ev.GaussianDpEvent(1e3)])
+    epsilon = from_dp_event(SELECTION).epsilon(delta=1e-6)
+    found = FdpAccountant().compose(both).get_epsilon(1e-6)
+    theirs = dpa.rdp.RdpAccountant().compose(both).get_epsilon(1e-6)
+    assert epsilon < found < min(1.02 * epsilon, theirs)
+    replaced = ev.ComposedDpEvent([ev.RepeatAndSelectDpEvent(ev.ZCDpEvent(0.1), 3, 1)])
+    found = from_dp_event(ev.SelfComposedDpEvent(replaced, 2), relation="replace_one")
+    assert found.relation is Ours.REPLACE_ONE
+    for mean, shape, what in [(0.5, 1, "mean"), (np.nan, 1, "mean"), (2, -1, "shape")]:
+        with pytest.raises(ValueError, match=f"^{what} must be [^\n]*$"):
+            from_dp_event(ev.RepeatAndSelectDpEvent(GAUSSIAN, mean, shape))
+    with pytest.raises(NotImplementedError, match="one direction"):
+        to_dp_event(from_dp_event(SELECTION).add)
+
+
 LATER = {
     "EpsilonDeltaDpEvent": ["epsilon", "delta"],
     "ExponentialMechanismDpEvent": ["epsilon"],
@@ -390,8 +433,8 @@ def test_the_docs_list_all_events(later):
     rows = re.findall(r"^\| `(\w+DpEvent)` \| (yes|no) \|", page.read_text(), re.M)
     known = {name for name in dir(later) if name.endswith("DpEvent")} - {"DpEvent"}
     assert {name for name, _ in rows} == known
-    composed = {"ComposedDpEvent", "SelfComposedDpEvent"}
-    readable = composed | _from_event._RELEASES.keys() | _from_event._SAMPLES.keys()
+    parts = {"ComposedDpEvent", "SelfComposedDpEvent", "RepeatAndSelectDpEvent"}
+    readable = parts | _from_event._RELEASES.keys() | _from_event._SAMPLES.keys()
     assert {name for name, read in rows if read == "yes"} == readable & known
 
 
@@ -412,7 +455,7 @@ def test_later_events(later):
                 fdp.PermuteAndFlip(0.7, relation=relation),
             ),
             (
-                later.DiscreteGaussianDpEvent(3.0, 2, 1),
+                later.DiscreteGaussianDpEvent(3.0, 2.0, 1),  # theirs is a float
                 fdp.DiscreteGaussian(3.0, sensitivity=2 * times, relation=relation),
             ),
         ]

@@ -512,3 +512,11 @@ def test_programs_are_small():
 
     shown = jax.make_jaxpr(jax.jit(jax.vmap(epsilon)))(jnp.ones(2), jnp.full(2, 0.1))
     assert len(str(shown).splitlines()) < 200
+
+
+def test_means_are_numbers_where_float32_has_one_for_the_probability():
+    """Nearly always one run: 1 - g of a second, half of which is the mean's excess."""
+    law = fdp.selection.NegativeBinomial(shape=0.0, success_prob=1 - 2e-13)
+    assert law.mean() == 1
+    many = fdp.selection.Geometric(success_prob=1 / 3e7)
+    assert many.mean() == np.float32(3e7)
