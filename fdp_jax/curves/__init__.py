@@ -38,6 +38,7 @@ from ._by_name import (
 from ._curve import (
     Curve as Curve,
     certainty as certainty,
+    curve_by_rows as curve_by_rows,
     make_curve as make_curve,
     pessimistic as pessimistic,
 )
@@ -54,6 +55,7 @@ from ._queries import (
     at_any_length as at_any_length,
     bounds_of as bounds_of,
     elementwise as elementwise,
+    epsilon_bounds as epsilon_bounds,
     ordered as ordered,
     over_signs as over_signs,
     signs_of as signs_of,

@@ -20,7 +20,7 @@ from ..losses import ComposedLoss
 from ._bounds import DELTA, Bounds
 from ._grid_curve import GridCurve
 from ._guarantee import AbstractGuarantee
-from ._nodes import place, profile_at
+from ._nodes import place, profile_at, profile_by_rows
 from ._queries import ProfilePoint, bounds_of, signs_of
 from .logs import log_subtract
 
@@ -62,6 +62,20 @@ def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
     grid = stop_gradient(reach * place(jnp.asarray(positions)))
     halves = jax.lax.map(lambda sign: profile_at(loss, sign, grid), signs)
+    return _of_halves(grid, halves)
+
+
+@in_float64(cast_out=False)
+def curve_by_rows(
+    loss: ComposedLoss, positions: Float[ArrayLike, "r k"], reach: Float[Array, ""]
+) -> Curve:
+    """As `make_curve`, at so many thresholds that those of a row share a plan."""
+    rows = stop_gradient(reach * place(jnp.asarray(positions)))
+    one = lambda sign: profile_by_rows(loss, sign, rows)
+    return _of_halves(rows.ravel(), jax.lax.map(one, signs_of(loss, "both")))
+
+
+def _of_halves(grid: Array, halves: engines.Profile) -> Curve:
     remove = jax.tree.map(lambda x: x[0], halves)
     add = jax.tree.map(lambda x: x[-1], halves)
     return Curve(_join(grid, remove, add), _join(grid, add, remove))

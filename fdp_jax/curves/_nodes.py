@@ -53,8 +53,7 @@ def profile_at(
     """The profile of one direction at rising thresholds; differentiable."""
     few = 1 if engines.engine_of(loss).anchored else -(-grid.size // _PARTS)
     rows = jnp.pad(grid, (0, -grid.size % few), mode="edge").reshape(-1, few)
-    seen = lax.map(lambda row: _seen(loss, sign, row), rows)
-    known = jax.tree.map(lambda x: x.ravel()[: grid.size], seen)
+    known = jax.tree.map(lambda x: x[: grid.size], profile_by_rows(loss, sign, rows))
     if not engines.splits(loss):
         return known
 
@@ -66,6 +65,14 @@ def profile_at(
     start = _State(known, loose, jnp.asarray(_REACH[0] // 2))
     # No more than one for every node: that one is not open again.
     return lax.scan(step, start, length=grid.size)[0].known
+
+
+def profile_by_rows(
+    loss: ComposedLoss, sign: Float[Array, ""], rows: Float[Array, "r k"]
+) -> engines.Profile:
+    """The profile of one direction at rising thresholds, from one plan for each row."""
+    seen = lax.map(lambda row: _seen(loss, sign, row), rows)
+    return jax.tree.map(jnp.ravel, seen)
 
 
 def _seen(

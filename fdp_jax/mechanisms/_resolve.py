@@ -38,7 +38,9 @@ from ..curves import (
     between,
     certainty,
     common_profile,
+    curve_by_rows,
     delta_of,
+    epsilon_bounds,
     intersection,
     is_loose,
     is_nearly_tight,
@@ -136,6 +138,19 @@ class Resolved:
             for subject in self._spectral(lambda: certainty(curves[-1]), rare=0.1):
                 curves.append(make_curve(subject.composed, positions))
         return curves[-1]
+
+    def many_points(self, positions: np.ndarray, least: float) -> Curve | None:
+        """The curve down to delta = least by few lines, if the contour is asked first.
+
+        Args:
+            positions: As of `curve_by_rows`.
+            least: The delta.
+        """
+        if not by_contour(self.known_steps, self.whole.composed):
+            return None
+        loss = _by(self.whole, Method("contour")).composed
+        reach = epsilon_bounds(loss, np.float64(least), signs=signs_of(loss, "both"))
+        return curve_by_rows(loss, positions, reach.upper)
 
     @property
     def _method(self) -> Method:

@@ -1,6 +1,7 @@
 """The best of a random number of private runs."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,14 @@ from ..mechanisms import (
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
-from ._many_runs import Points, lowered, lowered_epsilon, points_of
+from ._many_runs import (
+    Ways,
+    beta_of_many,
+    epsilon_of_many,
+    points_by_lines,
+    points_of,
+    profile_of_many,
+)
 from ._weights import Weight, weight_of
 from ._winner import with_winner_pairs
 
@@ -52,6 +60,8 @@ _DELTAS = 3e-3, 0.03, 0.1, 0.3
 _METHOD = "selection"
 _OPEN = 1e-4
 """Least gap below an upper end at which another bound is looked at."""
+_NOTHING = Weight(np.zeros(()), np.zeros(()))
+"""The weight of what a winner's pair knows already."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -211,8 +221,12 @@ class SelectBest(Declared, AbstractGuarantee):
         others = [by_weight(*self._way(name)) for name in names]
         return [_lesser(found, others)] if found else others
 
-    def _many(self, name: str) -> tuple[Points, Points]:
+    def _many(self, name: str) -> Ways:
         """Points of the run in a direction and in the exchanged one."""
+        whole = isinstance(self.run, AbstractMechanism)
+        found = points_by_lines(self.run) if whole else None
+        if found is not None:
+            return found if name == "remove" else found[::-1]
         other = name if self._is_symmetric() else _OPPOSITE[name]
         here, there = (points_of(getattr(self.run, x, self.run)) for x in (name, other))
         return here, there
@@ -231,14 +245,11 @@ class SelectBest(Declared, AbstractGuarantee):
     def _one_way(self, name: str, distance: Array) -> Interval:
         """Bounds of log delta at thresholds of at least 0."""
         law, whole = self.repetitions, self._with_pairs((name,))
-        each = [Resolved(x, x).profile(distance) for x in whole]
-        (found,) = self._least(
-            (name,),
-            [_raised(law, point) for point in each],
-            lambda run, s: _raised(law, run._profile(_moved(distance, s))),
-        )
+        each = [_raised(law, Resolved(x, x).profile(distance)) for x in whole]
         if isinstance(law, Poisson):
-            found = lowered(found, distance, law, self._many(name))
+            each = [profile_of_many(distance, law, self._many(name))]
+        by_weight = lambda run, s: _raised(law, run._profile(_moved(distance, s)))
+        (found,) = self._least((name,), each, by_weight)
         if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
         return _under_tangents(found, distance, self._points(name))
@@ -256,23 +267,37 @@ class SelectBest(Declared, AbstractGuarantee):
         share = _share(law, delta)
         each = [x._solve(share) for x in self._with_pairs(names)]
         ends = [Interval(x.lower, x.estimate, x.upper) for x in each]
+        if isinstance(law, Poisson):
+            ends = [epsilon_of_many(delta, law, self._many(x)) for x in names]
         by_weight = lambda run, s: _shifted(s, run._solve(share))
-        found = _epsilons(law, delta, self._least(names, ends, by_weight))
-        if not isinstance(law, Poisson):
-            return found
-        return lowered_epsilon(found, delta, law, list(map(self._many, names)))
+        return _epsilons(law, delta, self._least(names, ends, by_weight))
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         self.require_complete()
+        law, names = self.repetitions, self._names()
+        if isinstance(law, Poisson):
+            least = [beta_of_many(alpha, law, self._many(name)) for name in names]
+            return _of_lines(alpha, least)
+        others = tuple(_OPPOSITE[name] for name in names)
+        near, far = _errors(law, alpha, _NOTHING)
         found = []
-        for name in self._names():
-            run, weight = self._way(name)
-            _, other = self._way(_OPPOSITE[name])
-            near, far = _errors(self.repetitions, alpha, weight)
-            power = run._error_rate_bounds(near)[1]
-            error = run._error_rate_bounds(far)[0]
-            found.append((other, power, error, self._points(_OPPOSITE[name])))
-        return _rates(self.repetitions, alpha, found)
+        for own, other in zip(*map(self._with_pairs, (names, others)), strict=True):
+            power = own._error_rate_bounds(near)[1]
+            exchanged = Subject(other.composed, _OPPOSITE[other.direction])
+            error = exchanged._error_rate_bounds(far)[0]
+            found.append((_NOTHING, power, error))
+        looks = bool(found) and evaluates_at_once()
+        if looks and not holds_anywhere(_are_vague(law, found)):
+            return _rates(law, alpha, [found])
+        others = [self._rates_by_weight(alpha, name) for name in names]
+        return _rates(law, alpha, [found, others] if found else [others])
+
+    def _rates_by_weight(self, alpha: Any, name: str) -> tuple[Weight, Bounds, Bounds]:
+        run, weight = self._way(name)
+        _, other = self._way(_OPPOSITE[name])
+        near, far = _errors(self.repetitions, alpha, weight)
+        power, error = run._error_rate_bounds(near)[1], run._error_rate_bounds(far)[0]
+        return other, power, error
 
 
 _OPPOSITE = {"remove": "add", "add": "remove"}
@@ -400,39 +425,46 @@ def _errors(law: AbstractRepetitions, alpha: Array, s: Any) -> tuple[Array, Arra
     return near, jnp.clip(far + _UNIT, 0.0, 1.0)
 
 
+@in_float64(cast_out=False)
+def _are_vague(law: AbstractRepetitions, found: list[Any]) -> Array:
+    """Whether ends of rates are far from their estimates."""
+    gaps = [(p.upper - p.estimate, e.estimate - e.lower) for _, p, e in found]
+    return ~(jnp.exp(law.log_mean()) * jnp.stack(jax.tree.leaves(gaps)) <= _OPEN)
+
+
 @in_float64
 def _rates(
-    law: AbstractRepetitions, alpha: Array, found: list[tuple[Any, ...]]
+    law: AbstractRepetitions, alpha: Array, found: list[list[Any]]
 ) -> tuple[Bounds, Bounds]:
-    mean, idle = jnp.exp(law.log_mean()), jnp.exp(law.log_idle())
+    mean = jnp.exp(law.log_mean())
 
-    def rates(
-        power: Array, error: Array, s: Array, points: Array
-    ) -> tuple[Array, Array]:
-        most = (power * mean + idle) * (1 + 64 * _UNIT)
+    def beta(power: Array, error: Array, s: Array) -> Array:
+        most = power * mean * (1 + 64 * _UNIT)
         least = error * mean * jnp.exp(-s) * (1 - 64 * _UNIT * (1 + s))
-        # The reflected bound counts an empty selection's chance as well.
-        least = jnp.where(idle > 0, 0.0, least)
-        # 1 - alpha <= e^t beta + delta(t), at points of the exchanged direction.
-        rest = jnp.asarray(1 - np.asarray(_DELTAS)) - alpha[..., None]
-        line = jnp.max(rest * jnp.exp(-points) * (1 - 64 * _UNIT), axis=-1)
-        least = jnp.maximum(least, line - _UNIT)
-        return jnp.minimum(most, 1 - least + _UNIT), jnp.maximum(
-            1 - most - _UNIT, least
-        )
+        return jnp.maximum(1 - most - _UNIT, least)
 
-    ends = [rates(p.upper, e.lower, s.most, x.upper) for s, p, e, x in found]
-    middle = [
-        rates(p.estimate, e.estimate, s.estimate, x.estimate) for s, p, e, x in found
-    ]
-    power, power_mid = (
-        jnp.max(jnp.stack([x[0] for x in y]), 0) for y in (ends, middle)
-    )
-    error, error_mid = (
-        jnp.min(jnp.stack([x[1] for x in y]), 0) for y in (ends, middle)
-    )
-    power, error = jnp.clip(power, alpha, 1.0), jnp.clip(error, 0.0, 1 - alpha)
-    beta, tpr = Interval(error, error_mid, 1 - alpha), Interval(alpha, power_mid, power)
+    def best(end: Callable[..., Array]) -> Array:
+        """The best of what is known of each direction, the worst of these."""
+        each = [jnp.stack([end(*way) for way in ways]) for ways in found]
+        return jnp.min(jnp.max(jnp.stack(each), axis=0), axis=0)
+
+    ends = best(lambda s, p, e: beta(p.upper, e.lower, s.most))
+    middle = best(lambda s, p, e: beta(p.estimate, e.estimate, s.estimate))
+    return _both_rates(alpha, ends, middle)
+
+
+@in_float64
+def _of_lines(alpha: Array, least: list[Array]) -> tuple[Bounds, Bounds]:
+    worst = jnp.min(jnp.stack(least), axis=0)
+    return _both_rates(alpha, worst, worst)
+
+
+def _both_rates(alpha: Array, least: Array, middle: Array) -> tuple[Bounds, Bounds]:
+    """Beta and the power, from a lower bound of beta and an estimate of it."""
+    error = jnp.clip(least, 0.0, 1 - alpha)
+    power = jnp.clip(1 - least, alpha, 1.0)
+    beta = Interval(error, middle, 1 - alpha)
+    tpr = Interval(alpha, 1 - middle, power)
     return (
         bounds_of(beta, error <= 0, DELTA, _METHOD),
         bounds_of(tpr, power >= 1, DELTA, _METHOD),
