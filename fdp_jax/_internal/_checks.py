@@ -94,9 +94,8 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     one = type(value) is int or isinstance(value, fractions.Fraction | decimal.Decimal)
     try:
         numbers = np.asarray(float(value) if one else value)
-    except OverflowError as error:
-        too_large = f"{message}, in the range of floats, got {described(value)}"
-        raise ValueError(too_large) from error
+    except OverflowError:
+        return _require_kind(False, f"{message}, in the range of floats", value)
     _require_kind(numbers.dtype.kind in "iuf", message, value)
     error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
