@@ -2,8 +2,8 @@
 
 Every check returns its argument, and the result must be used: under `jit` the check
 hangs on it.  A bad value raises `ValueError` at once, under `jax.vmap` and `jax.grad`
-by themselves too; inside of `jax.jit` the program stops with the same sentence when it
-runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
+too; in `jax.jit` the program stops with the same sentence when it runs, and
+`equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.core
 import numpy as np
 
 from ._concrete import is_traced, known, trace_level
@@ -92,13 +91,11 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     message = f"{name} must be {allowed}"
     if is_traced(value):
         return error_if(value, lambda x: ~test(x), message)
-    exact = isinstance(value, fractions.Fraction | decimal.Decimal)
+    one = type(value) is int or isinstance(value, fractions.Fraction | decimal.Decimal)
     try:
-        numbers = np.asarray(float(value) if exact or type(value) is int else value)
-    except OverflowError as error:
-        raise ValueError(
-            f"{message}, in the range of floats, got {described(value)}"
-        ) from error
+        numbers = np.asarray(float(value) if one else value)
+    except OverflowError:
+        return _require_kind(False, f"{message}, in the range of floats", value)
     _require_kind(numbers.dtype.kind in "iuf", message, value)
     error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
