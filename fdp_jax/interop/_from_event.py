@@ -278,8 +278,9 @@ def _selected(event: Any, relation: NeighboringRelation) -> Any:
     runs, law = Steps(relation), law_of(event.mean, event.shape)
     runs.add(read(event.event, relation))
     run = runs.mechanism()
-    chosen = law is not None and len(runs) and runs.is_private
-    return SelectBest(run, repetitions=law) if chosen else run
+    if law is None or not len(runs) or not runs.is_private:
+        return run
+    return SelectBest(run, repetitions=law)
 
 
 # ---------------------------------------------------------------- releases on samples

@@ -29,15 +29,17 @@ def law_of(mean: Any, shape: Any) -> AbstractRepetitions | None:
     if shape == 1:
         return Geometric(success_prob=1 / mean)
     excess = lambda rate: _log_mean(rate, shape) - np.log(mean)
-    rate = optimize.brentq(excess, 1e-300, 700.0, xtol=1e-300, rtol=1e-15)
+    options: Any = {"xtol": 1e-300, "rtol": 1e-15}
+    rate: Any = optimize.brentq(excess, 1e-300, 700.0, **options)
     return NegativeBinomial(shape=shape, success_prob=np.exp(-rate))
 
 
 def mean_and_shape(law: Any) -> tuple[float, float]:
     """The mean and the shape of a law."""
+    number: Any = float
     if isinstance(law, Poisson):
-        return float(law.expected), np.inf
-    prob, shape = float(law.success_prob), float(law.shape)
+        return number(law.expected), np.inf
+    prob, shape = number(law.success_prob), number(law.shape)
     if shape == 1:
         return 1 / prob, shape
     return float(np.exp(_log_mean(-np.log(prob), shape))), shape

@@ -372,8 +372,8 @@ def test_selections(shape):
     event = ev.RepeatAndSelectDpEvent(run, 7.0, shape)
     found = from_dp_event(event)
     assert isinstance(found, fdp.SelectBest)
-    if shape < np.inf:
-        left = np.log1p(-float(found.repetitions.success_prob))
+    if isinstance(found.repetitions, fdp.selection.NegativeBinomial):
+        left = np.log1p(-np.asarray(found.repetitions.success_prob, float))
         log_probs = special.gammaln(number + shape) - special.gammaln(number + 1)
         probs = np.exp(log_probs + number * left)
         assert np.average(number, weights=probs) == pytest.approx(7.0, rel=1e-12)
@@ -403,7 +403,7 @@ def test_selections_among_others():
         with pytest.raises(ValueError, match=f"^{what} must be [^\n]*$"):
             from_dp_event(ev.RepeatAndSelectDpEvent(GAUSSIAN, mean, shape))
     with pytest.raises(NotImplementedError, match="one direction"):
-        to_dp_event(from_dp_event(SELECTION).add)
+        to_dp_event(from_dp_event(SELECTION).add)  # pyright: ignore[reportArgumentType]
 
 
 LATER = {
