@@ -139,7 +139,7 @@ class Resolved:
                 curves.append(make_curve(subject.composed, positions))
         return curves[-1]
 
-    def many_points(self, positions: np.ndarray, least: float) -> Curve | None:
+    def many_points(self, positions: np.ndarray, least: Any) -> Curve | None:
         """The curve down to delta = least by few lines, if the contour is asked first.
 
         Args:
@@ -149,7 +149,7 @@ class Resolved:
         if not by_contour(self.known_steps, self.whole.composed):
             return None
         loss = _by(self.whole, Method("contour")).composed
-        reach = epsilon_bounds(loss, np.float64(least), signs=signs_of(loss, "both"))
+        reach = epsilon_bounds(loss, least, signs=signs_of(loss, "both"))
         return curve_by_rows(loss, positions, reach.upper)
 
     @property

@@ -165,7 +165,8 @@ def beta_of_many(alpha: Array, law: Poisson, ways: Ways) -> Array:
             return ends[0] + (ends[1] - ends[0]) * _SHARES
 
         t = jax.lax.fori_loop(0, _CLOSER, closer, closer(0, jnp.asarray(_PROBES)))
-        return height(t[_SHARES.size // 2], args) - _ROOM
+        best = t[_SHARES.size // 2]
+        return height(best, args) - _ROOM * jnp.exp(jnp.minimum(best, 0))
 
     return jnp.vectorize(one)(alpha)
 

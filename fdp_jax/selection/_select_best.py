@@ -1,7 +1,6 @@
 """The best of a random number of private runs."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +19,6 @@ from .._internal._precision import in_float64
 from .._internal._record import described
 from .._internal._tolerances import LOG_OPERATIONS as _UNIT
 from ..curves import (
-    DELTA,
     EPSILON,
     AbstractGuarantee,
     Bounds,
@@ -51,17 +49,12 @@ from ._many_runs import (
     points_of,
     profile_of_many,
 )
+from ._rates import METHOD, NOTHING, OPEN, TINY, are_vague, errors, of_lines, rates
 from ._weights import Weight, weight_of
 from ._winner import with_winner_pairs
 
-_TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
-_METHOD = "selection"
-_OPEN = 1e-4
-"""Least gap below an upper end at which another bound is looked at."""
-_NOTHING = Weight(np.zeros(()), np.zeros(()))
-"""The weight of what a winner's pair knows already."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -277,25 +270,25 @@ class SelectBest(Declared, AbstractGuarantee):
         law, names = self.repetitions, self._names()
         if isinstance(law, Poisson):
             least = [beta_of_many(alpha, law, self._many(name)) for name in names]
-            return _of_lines(alpha, least)
+            return of_lines(alpha, least)
         others = tuple(_OPPOSITE[name] for name in names)
-        near, far = _errors(law, alpha, _NOTHING)
+        near, far = errors(law, alpha, NOTHING)
         found = []
         for own, other in zip(*map(self._with_pairs, (names, others)), strict=True):
             power = own._error_rate_bounds(near)[1]
             exchanged = Subject(other.composed, _OPPOSITE[other.direction])
             error = exchanged._error_rate_bounds(far)[0]
-            found.append((_NOTHING, power, error))
+            found.append((NOTHING, power, error))
         looks = bool(found) and evaluates_at_once()
-        if looks and not holds_anywhere(_are_vague(law, found)):
-            return _rates(law, alpha, [found])
+        if looks and not holds_anywhere(are_vague(law, found)):
+            return rates(law, alpha, [found])
         others = [self._rates_by_weight(alpha, name) for name in names]
-        return _rates(law, alpha, [found, others] if found else [others])
+        return rates(law, alpha, [found, others] if found else [others])
 
     def _rates_by_weight(self, alpha: Any, name: str) -> tuple[Weight, Bounds, Bounds]:
         run, weight = self._way(name)
         _, other = self._way(_OPPOSITE[name])
-        near, far = _errors(self.repetitions, alpha, weight)
+        near, far = errors(self.repetitions, alpha, weight)
         power, error = run._error_rate_bounds(near)[1], run._error_rate_bounds(far)[0]
         return other, power, error
 
@@ -369,12 +362,12 @@ def _profile_of(
     beyond = infinite & negative
     log_delta = log_delta.map(lambda x: jnp.where(beyond, 0.0, x))
     log_rest = log_rest.map(lambda x: jnp.where(beyond, -jnp.inf, x))
-    return ProfilePoint(log_delta, log_rest, _METHOD)
+    return ProfilePoint(log_delta, log_rest, METHOD)
 
 
 @in_float64(cast_out=False)
 def _are_open(found: list[Interval]) -> list[Array]:
-    return [~(x.upper - x.estimate <= _OPEN) for x in found]
+    return [~(x.upper - x.estimate <= OPEN) for x in found]
 
 
 def _worst(found: list[Interval]) -> Interval:
@@ -392,7 +385,7 @@ def _lesser(found: list[Interval], others: list[Interval]) -> Interval:
 @in_float64(cast_out=False)
 def _share(law: AbstractRepetitions, delta: Any) -> Array:
     share = delta * jnp.exp(-law.log_mean()) * (1 - 16 * _UNIT)
-    return jnp.where(share >= _TINY, jnp.minimum(share, 1.0), 0.0)
+    return jnp.where(share >= TINY, jnp.minimum(share, 1.0), 0.0)
 
 
 @in_float64(cast_out=False)
@@ -413,59 +406,4 @@ def _epsilons(law: AbstractRepetitions, delta: Any, each: list[Interval]) -> Bou
     lower = jnp.where(delta >= 1, -jnp.inf, jnp.log1p(-jnp.minimum(delta, 1)))
     lower = jnp.minimum(lower - 4 * _UNIT, upper)
     value = Interval(lower, estimate, upper)
-    return bounds_of(value, jnp.isposinf(upper), EPSILON, _METHOD)
-
-
-@in_float64(cast_out=False)
-def _errors(law: AbstractRepetitions, alpha: Array, s: Any) -> tuple[Array, Array]:
-    weight = with_gradient(s.most, s.estimate)
-    near = alpha * jnp.exp(weight - law.log_mean()) * (1 + 64 * _UNIT * (1 + s.most))
-    near = jnp.where(alpha > 0, jnp.clip(near, _TINY, 1.0), 0.0)
-    far = 1 - (1 - alpha) * jnp.exp(-law.log_mean()) * (1 - 16 * _UNIT)
-    return near, jnp.clip(far + _UNIT, 0.0, 1.0)
-
-
-@in_float64(cast_out=False)
-def _are_vague(law: AbstractRepetitions, found: list[Any]) -> Array:
-    """Whether ends of rates are far from their estimates."""
-    gaps = [(p.upper - p.estimate, e.estimate - e.lower) for _, p, e in found]
-    return ~(jnp.exp(law.log_mean()) * jnp.stack(jax.tree.leaves(gaps)) <= _OPEN)
-
-
-@in_float64
-def _rates(
-    law: AbstractRepetitions, alpha: Array, found: list[list[Any]]
-) -> tuple[Bounds, Bounds]:
-    mean = jnp.exp(law.log_mean())
-
-    def beta(power: Array, error: Array, s: Array) -> Array:
-        most = power * mean * (1 + 64 * _UNIT)
-        least = error * mean * jnp.exp(-s) * (1 - 64 * _UNIT * (1 + s))
-        return jnp.maximum(1 - most - _UNIT, least)
-
-    def best(end: Callable[..., Array]) -> Array:
-        """The best of what is known of each direction, the worst of these."""
-        each = [jnp.stack([end(*way) for way in ways]) for ways in found]
-        return jnp.min(jnp.max(jnp.stack(each), axis=0), axis=0)
-
-    ends = best(lambda s, p, e: beta(p.upper, e.lower, s.most))
-    middle = best(lambda s, p, e: beta(p.estimate, e.estimate, s.estimate))
-    return _both_rates(alpha, ends, middle)
-
-
-@in_float64
-def _of_lines(alpha: Array, least: list[Array]) -> tuple[Bounds, Bounds]:
-    worst = jnp.min(jnp.stack(least), axis=0)
-    return _both_rates(alpha, worst, worst)
-
-
-def _both_rates(alpha: Array, least: Array, middle: Array) -> tuple[Bounds, Bounds]:
-    """Beta and the power, from a lower bound of beta and an estimate of it."""
-    error = jnp.clip(least, 0.0, 1 - alpha)
-    power = jnp.clip(1 - least, alpha, 1.0)
-    beta = Interval(error, middle, 1 - alpha)
-    tpr = Interval(alpha, 1 - middle, power)
-    return (
-        bounds_of(beta, error <= 0, DELTA, _METHOD),
-        bounds_of(tpr, power >= 1, DELTA, _METHOD),
-    )
+    return bounds_of(value, jnp.isposinf(upper), EPSILON, METHOD)

@@ -429,6 +429,20 @@ def test_advantage_is_what_the_curve_implies(noise):
     assert np.all(tuned.tpr(fpr=rates) <= line + 0.01)
 
 
+@pytest.mark.parametrize("law", [Geometric(success_prob=0.1), Poisson(mean=10.0)])
+def test_error_rates_are_those_of_the_profile(law):
+    """The best line 1 - delta - e^eps alpha, at a grid of thresholds and beyond."""
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    tuned, thresholds = fdp.SelectBest(run, repetitions=law), np.linspace(-4, 4, 65)
+    deltas = np.asarray(tuned.delta(epsilon=thresholds))
+    for alpha in (1e-3, 0.1, 0.6):
+        line = np.max(1 - deltas - np.exp(thresholds) * alpha)
+        beta = float(tuned.beta(alpha=alpha))
+        assert line - 1e-5 <= beta <= line + 2e-3
+        assert beta < float(run.beta(alpha=alpha))
+        assert float(tuned.tpr(fpr=alpha)) == pytest.approx(1 - beta, abs=1e-6)
+
+
 def test_nothing_has_no_sign():
     tuned = fdp.SelectBest(fdp.PerfectPrivacy(), repetitions=Poisson(mean=2.0))
     with jax.enable_x64(False):
