@@ -54,8 +54,8 @@ def is_vague(found: Bounds, anyway: Range) -> bool:
         _numbers, (found.estimate, found.lower, found.upper, *anyway[:2])
     )
     room = jnp.maximum(jnp.minimum(estimate - least, most - estimate), 0)
-    rounding = _ROUNDING * jnp.maximum(jnp.abs(lower), jnp.abs(upper))
-    wide = upper - lower > _VAGUE * room + rounding
+    size = jnp.maximum(jnp.abs(lower), jnp.abs(upper))
+    wide = upper - lower > _VAGUE * room + _ROUNDING * size
     return holds_anywhere(wide & is_wide(lower, upper))
 
 

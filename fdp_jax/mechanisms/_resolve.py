@@ -29,8 +29,8 @@ from .._internal._precision import (
 )
 from .._internal._shapes import kinds_of
 from ..curves import (
-    AbstractGuarantee,
     DELTA,
+    AbstractGuarantee,
     Bounds,
     Curve,
     ProfilePoint,

@@ -119,6 +119,13 @@ def test_what_tells_next_to_nothing_is_vague_where_it_is_differentiated(lower, v
 
 
 @pytest.mark.slow
+def test_slopes_where_losses_move_each_at_its_own_pace():
+    beta = lambda s: fdp.Skellam(s).beta(alpha=0.1, bound="estimate")
+    change = beta(2.3 + 1e-4) - beta(2.3 - 1e-4)
+    assert jax.grad(beta)(2.3) == pytest.approx(float(change) / 2e-4, rel=1e-6)
+
+
+@pytest.mark.slow
 def test_slopes_of_a_beta_next_to_one_minus_alpha():
     def beta(rate):
         run = fdp.DPSGD(noise_multiplier=4.6, sampling_prob=rate, num_steps=652_000)
