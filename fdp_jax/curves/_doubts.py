@@ -45,8 +45,8 @@ def is_vague(found: Bounds, anyway: Range) -> bool:
     """Whether derivatives of an answer, though it be tight, may be those of no test.
 
     A beta next to 1 - alpha is tight if nothing but that is known of it.  So the width
-    is compared with how far the answer is from what is known anyway.  Values that are
-    not differentiated are never vague.
+    is compared with how far the answer is from what is known anyway.  Known numbers,
+    which have no derivative, are never vague.
     """
     if not is_traced(found.estimate):
         return False
