@@ -328,3 +328,9 @@ mlir.register_lowering(float64_call, _lower)
 batching.primitive_batchers[float64_call] = _batch
 ad.primitive_jvps[float64_call] = _jvp
 ad.primitive_transposes[float64_call] = _transpose
+
+# `vmap` of a condition guards what the branches take by `stop_gradient`; what depends
+# linearly on a tangent passes through there unchanged, of which JAX has no transpose.
+ad.primitive_transposes.setdefault(
+    lax.stop_gradient_p, lambda cotangent, *_: [cotangent]
+)

@@ -45,6 +45,7 @@ from ._curve import (
 from ._doubts import (
     is_loose as is_loose,
     is_nearly_tight as is_nearly_tight,
+    is_vague as is_vague,
     is_wide as is_wide,
     leaves_doubt as leaves_doubt,
 )

@@ -9,10 +9,16 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from .._internal._concrete import holds_anywhere, known, outside_transformations
-from ._bounds import Bounds, LooseBoundWarning, Status
+from .._internal._concrete import (
+    holds_anywhere,
+    is_traced,
+    known,
+    outside_transformations,
+)
+from ._bounds import Bounds, LooseBoundWarning, Range, Status
 from ._by_name import QUERIES
 
 _OWN = tuple(
@@ -33,6 +39,28 @@ def leaves_doubt(found: Bounds) -> bool:
     status, lower, upper = map(_numbers, (found.status, found.lower, found.upper))
     loose = status != Status.TIGHT
     return holds_anywhere(loose) and holds_anywhere(loose & is_wide(lower, upper))
+
+
+def is_vague(found: Bounds, anyway: Range) -> bool:
+    """Whether derivatives of an answer, though it be tight, may be those of no test.
+
+    A beta next to 1 - alpha is tight if nothing but that is known of it.  So the width
+    is compared with how far the answer is from what is known anyway.  Known numbers,
+    which have no derivative, are never vague.
+    """
+    if not is_traced(found.estimate):
+        return False
+    estimate, lower, upper, least, most = map(
+        _numbers, (found.estimate, found.lower, found.upper, *anyway[:2])
+    )
+    room = jnp.maximum(jnp.minimum(estimate - least, most - estimate), 0)
+    size = jnp.maximum(jnp.abs(lower), jnp.abs(upper))
+    wide = upper - lower > _VAGUE * room + _ROUNDING * size
+    return holds_anywhere(wide & is_wide(lower, upper))
+
+
+_VAGUE, _ROUNDING = 1e-6, 1e-14
+"""Width over the distance from what is known anyway, and over the answer."""
 
 
 def is_wide(lower: Any, upper: Any) -> Any:

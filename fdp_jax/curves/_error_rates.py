@@ -105,7 +105,9 @@ def kink_beside(
     """
     if args[0].decays:
         return share, None
-    steps = aux[0].step * jnp.asarray(_STEPS, share.dtype)[:, None]
+    # At an atom the search shrinks its scale to less than can be told apart.
+    step = jnp.maximum(aux[0].step, _LEAST_STEP)
+    steps = step * jnp.asarray(_STEPS, share.dtype)[:, None]
     places = share + steps * jnp.asarray(_PLACES, share.dtype)
     merit = objective(places.ravel(), args, aux)[0]
     slopes = jnp.diff(merit.reshape(places.shape), axis=1) / steps
@@ -118,6 +120,8 @@ def kink_beside(
 
 _STEPS = tuple(2.0**k for k in range(10))
 """How far from a kink its pieces are looked at, in least distances."""
+_LEAST_STEP = 1e-9
+"""Of which slopes have some digits."""
 _PLACES = -3.0, -2.0, -1.0, 1.0, 2.0, 3.0
 """The places looked at, in steps."""
 _BEND = 8.0

@@ -29,6 +29,7 @@ from .._internal._precision import (
 )
 from .._internal._shapes import kinds_of
 from ..curves import (
+    DELTA,
     AbstractGuarantee,
     Bounds,
     Curve,
@@ -44,6 +45,7 @@ from ..curves import (
     intersection,
     is_loose,
     is_nearly_tight,
+    is_vague,
     leaves_doubt,
     make_curve,
     profiles,
@@ -107,7 +109,7 @@ class Resolved:
             upper: Whether the upper end is the one on the private side.
         """
         combine = lambda one, other: intersection(one, other, known())
-        found = self._answer(ask, lambda x: x, combine)
+        found = self._answer(ask, lambda x: x, combine, known)
         auto = self._method.name == "auto"
         if auto and is_loose(found) and _has_parts(self.whole.composed):
             ways = (np.floor, np.ceil) if upper else (np.ceil, np.floor)
@@ -161,16 +163,19 @@ class Resolved:
         ask: Callable[[AbstractGuarantee], _Answer],
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
+        known: Callable[[], Range] = lambda: DELTA,
     ) -> _Answer:
         """The common part of the answers of one engine after the other."""
         answers: list[_Answer] = []
         with whole_programs(self._method != AUTO):
-            for subject in self._ladder(lambda: judged(answers[-1])):
+            for subject in self._ladder(lambda: judged(answers[-1]), known):
                 found = ask(subject)
                 answers.append(combine(answers[-1], found) if answers else found)
         return answers[-1]
 
-    def _ladder(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
+    def _ladder(
+        self, so_far: Callable[[], Bounds], known: Callable[[], Range]
+    ) -> Iterator[Subject]:
         """Whom to ask, each only if all those before leave doubt.
 
         The contour of pairs of Gaussian noise has the smallest program, and is mostly
@@ -186,9 +191,9 @@ class Resolved:
         early = early and by_contour(self.known_steps, composed)
         if early:
             yield _by(whole, Method("contour"))
-            if not leaves_doubt(so_far()):
+            if not (leaves_doubt(so_far()) or is_vague(so_far(), known())):
                 return
-        yield from self._spectral(so_far)
+        yield from self._spectral(so_far, known)
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not self._asks_on(so_far()):
             return
@@ -213,7 +218,11 @@ class Resolved:
         return known and leaves_doubt(found)
 
     def _spectral(
-        self, so_far: Callable[[], Bounds], *, rare: float = 1.0
+        self,
+        so_far: Callable[[], Bounds],
+        known: Callable[[], Range] = lambda: DELTA,
+        *,
+        rare: float = 1.0,
     ) -> Iterator[Subject]:
         """The first engine; from the smaller program first, where that will do.
 
@@ -222,6 +231,7 @@ class Resolved:
 
         Args:
             so_far: The answer of those before.
+            known: What is true of it anyway.
             rare: Times that a record takes part, below which the law will be split.
                 Fewer for curves: nodes of a law that is split make the largest program.
         """
@@ -232,7 +242,8 @@ class Resolved:
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, dataclasses.replace(composed.method, split=False))
-                if not looks or not leaves_doubt(so_far()):
+                found = so_far()
+                if not looks or not (leaves_doubt(found) or is_vague(found, known())):
                     return
         yield subject
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 import fdp_jax as fdp
-from fdp_jax.curves import DELTA, Bounds, intersection
+from fdp_jax.curves import DELTA, Bounds, Range, intersection, is_vague
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1e-3, 0.9])
@@ -97,6 +97,44 @@ def test_certified_ends_keep_the_derivative_of_the_estimate():
 
     with jax.enable_x64(True):
         assert jax.grad(middle)(0.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("lower", "vague"), [(0.9 - 1e-8, True), (0.9 - 0.01 - 1e-10, False)]
+)
+def test_what_tells_next_to_nothing_is_vague_where_it_is_differentiated(lower, vague):
+    """Both are tight, but one is known to a share of what a test can gain."""
+    found = []
+
+    def middle(x):
+        upper = jnp.asarray(0.9 if vague else 0.89)
+        answer = Bounds(jnp.asarray(lower), x, upper, jnp.asarray(0))
+        found.append(is_vague(answer, Range(0.0, 0.9, 1.0)))
+        return answer.estimate
+
+    with jax.enable_x64(True):
+        jax.grad(middle)(lower)
+        middle(jnp.asarray(lower))
+    assert found == [vague, False]
+
+
+@pytest.mark.slow
+def test_slopes_where_losses_move_each_at_its_own_pace():
+    beta = lambda s: fdp.Skellam(s).beta(alpha=0.1, bound="estimate")
+    change = beta(2.3 + 1e-4) - beta(2.3 - 1e-4)
+    assert jax.grad(beta)(2.3) == pytest.approx(float(change) / 2e-4, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_slopes_of_a_beta_next_to_one_minus_alpha():
+    def beta(rate):
+        run = fdp.DPSGD(noise_multiplier=4.6, sampling_prob=rate, num_steps=652_000)
+        return run.remove.beta(alpha=1e-4, bound="estimate")
+
+    # The contour says that it is between .9998995 and .9999, which is tight.
+    with jax.enable_x64(True):
+        change = beta(1.15e-6) - beta(1.13e-6)
+        assert jax.grad(beta)(1.14e-6) == pytest.approx(float(change) / 2e-8, rel=1e-4)
 
 
 def test_slopes_in_the_number_of_steps_are_those_of_the_interpolation():

@@ -529,6 +529,22 @@ def test_branches_and_loops_of_the_caller():
     np.testing.assert_allclose(mapped, value, rtol=3e-7)
 
 
+def test_gradients_of_batches_whose_rules_have_conditions():
+    @jax.custom_jvp
+    def power(x, square):
+        return lax.cond(square > 0, jnp.square, lambda y: 3 * y, x)
+
+    @power.defjvp
+    def _power_jvp(primals, tangents):
+        along = lambda x: power.fun(x, primals[1])
+        return power(*primals), jax.jvp(along, primals[:1], tangents[:1])[1]
+
+    # Which branch is taken differs from row to row, what they are taken of does not.
+    batch = jax.vmap(in_float64(power), (None, 0))
+    total = lambda x: batch(x, jnp.array([1.0, -1.0])).sum()
+    assert jax.grad(total)(2.0) == 4 + 3
+
+
 def test_concrete_arguments_inside_jit():
     # No tracer among the arguments, but lowering still happens outside the context.
     for f in (gather, gamma_tail, random_numbers, implicit):
