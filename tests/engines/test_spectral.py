@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -399,7 +400,7 @@ def test_a_choice_beside_noise(noise, size, epsilon):
 
     ends = sorted({-size, size, *(y for y in (epsilon - 9 * mu, epsilon + 9 * mu))})
     ends = [y for y in ends if abs(y) <= size]
-    truth = mp.quad(lambda y: density(y) * of_noise(epsilon - y), ends)
+    truth: Any = mp.quad(lambda y: density(y) * of_noise(epsilon - y), ends)
     assert engines.route(both.loss()) == "spectral"
     bounds = both.bounds(epsilon=epsilon)
     assert exact(bounds.lower) <= truth <= exact(bounds.upper)
