@@ -327,5 +327,6 @@ def test_an_engine_by_name_is_asked_once(engine):
         asked.append(guarantee)
         return doubtful
 
-    resolve(run.using(engine)).settled(ask, lambda: Range(0.0, 1.0, 0.0))
+    known = lambda: Range(0.0, 1.0, 0.0)
+    resolve(run.using(engine)).settled(ask, known, upper=True)
     assert len(asked) == 1
