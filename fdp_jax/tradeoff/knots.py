@@ -63,9 +63,12 @@ class Knots(eqx.Module):
     """
 
     @property
-    def rounding(self) -> float:
-        """Relative error of sums over all knots."""
-        return 4 * float(jnp.finfo(self.epsilon.dtype).eps) * (self.epsilon.size + 8)
+    def rounding(self) -> Float[Array, ""]:
+        """Relative error of sums over all knots, and of powers of their nodes."""
+        farthest = jnp.max(jnp.abs(stop_gradient(self.epsilon)))
+        return (
+            4 * jnp.finfo(self.epsilon.dtype).eps * (self.epsilon.size + 8 + farthest)
+        )
 
     def point(self, epsilon: Float[Array, ""]) -> Point:
         """The profile at a finite threshold."""
@@ -122,7 +125,13 @@ class Knots(eqx.Module):
         # Right of the first vertex f is zero.
         beyond = log_tnr - log_alpha < self.log_tnr[0] - self.log_alpha[0]
         log_beta = jnp.where(beyond, -jnp.inf, log_beta)
-        return Rates(self._sure(log_beta), self._sure(jnp.where(beyond, 0.0, log_tpr)))
+        beta, tpr = self._sure(log_beta), self._sure(jnp.where(beyond, 0.0, log_tpr))
+        # A logarithm's rounding moves alpha, or 1 - alpha, whichever is told better.
+        logs = stop_gradient(jnp.stack([log_alpha, log_tnr]))
+        unit, least = 4 * jnp.finfo(logs.dtype).eps, 8 * jnp.finfo(logs.dtype).tiny
+        slips = jnp.logaddexp(logs + jnp.log(unit * (8 - logs)), jnp.log(least))
+        log_slip = jnp.min(slips) + self.epsilon[j]
+        return Rates(*(_moved_by(x, stop_gradient(log_slip)) for x in (beta, tpr)))
 
     def _place(
         self, k: Array, log_alpha: Array, log_tnr: Array
@@ -229,6 +238,12 @@ def _slipped(log_value: Interval, by: Array) -> Interval:
     upper = jnp.minimum(log_value.upper + jnp.log1p(by), 0)
     lower = log_value.lower + jnp.log1p(-jnp.minimum(by, 1))
     return Interval(lower, log_value.estimate, upper)
+
+
+def _moved_by(log_value: Interval, log_slip: Array) -> Interval:
+    """Bounds of a probability that is wrong by so much, absolutely."""
+    upper = jnp.minimum(log_add(log_value.upper, log_slip), 0)
+    return Interval(log_subtract(log_value.lower, log_slip), log_value.estimate, upper)
 
 
 def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:

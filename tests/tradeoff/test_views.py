@@ -437,3 +437,24 @@ def test_deltas_next_to_which_one_is_all_are_kept():
         # The last one is next to nothing beside the rounding of where it stands.
         assert np.all(known.log_delta(epsilon=np.asarray([20.0, 30.0])) < -85)
         assert known.epsilon(delta=2e-25) == pytest.approx(10, abs=0.2)
+
+
+@pytest.mark.parametrize("share", [0.5, 1 - 1e-9])
+def test_two_outputs_whose_losses_are_far_apart(share):
+    """Rounding of logarithms counts next to a vertex, and of losses in their powers."""
+    rng = np.random.default_rng(5)
+    false = []
+    for far in rng.uniform(1, 690, 40):
+        rare, left = np.exp(-far - rng.uniform(0, 3)), np.exp(-rng.uniform(0.01, far))
+        p, q = np.array([1 - rare, rare]), np.array([left, 1 - left])
+        f = tradeoff.TradeOff.from_probabilities(p, q)
+        (p0, p1), (q0, q1) = (map(mp.mpf, map(float, x)) for x in (p, q))
+        alpha, epsilon = float(rare * share), float(np.log(q[1] / p[1])) * share
+        # On the line from (0, 1) to (p1, q0).
+        beta = 1 - mp.mpf(alpha) / p1 * (1 - q0)
+        delta = q1 - mp.exp(epsilon) * p1 + max(q0 - mp.exp(epsilon) * p0, 0)
+        for truth, asked in (beta, {"alpha": alpha}), (delta, {"epsilon": epsilon}):
+            found = f.bounds(**asked)
+            if not mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper)):
+                false.append((far, asked))
+    assert not false
