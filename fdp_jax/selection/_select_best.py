@@ -78,7 +78,9 @@ class SelectBest(Declared, AbstractGuarantee):
     direction takes the other direction's profile, and at negative thresholds each
     profile is the reflection of the other one.  As a function of e^eps the profile is
     convex and 1 at 0, so that it lies under the lines from there to any of its points
-    as well.
+    as well.  From delta(eps) <= m delta_pair(eps) for all eps of both directions follow
+    the error rates: power(alpha) <= m power_pair(alpha / m), and beta(alpha) is at
+    least m times the pair's at 1 - (1 - alpha) / m.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
     First derivatives are exact, second ones are refused.  `compose` takes the pair that
