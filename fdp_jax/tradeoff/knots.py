@@ -92,25 +92,12 @@ class Knots(eqx.Module):
         log_delta = jnp.where(negative, mirrored, delta)
         log_reverse = jnp.where(negative, other, mirrored)
         # Nodes are rounded, and so a profile next to the node where it ends.
-        slips = self._slips(k, inner, log_delta, log_reverse)
+        unit = jnp.log(4 * jnp.finfo(epsilon.dtype).eps * (1 + jnp.abs(inner)))
+        fall, rise = inner + self.log_alpha[k], self.log_beta[k] - inner
         found = (self._sure(x) for x in (log_delta, log_reverse, rest))
         log_delta, log_reverse, rest = found
-        log_delta = _slipped(log_delta, slips[0])
-        return Point(log_delta, _slipped(log_reverse, slips[1]), rest)
-
-    def _slips(
-        self, k: Array, epsilon: Array, log_delta: Array, log_reverse: Array
-    ) -> tuple[Array, Array]:
-        """Effect of the nodes' rounding on delta and its inverse, relatively."""
-        unit = 4 * jnp.finfo(epsilon.dtype).eps * (1 + jnp.abs(epsilon))
-        slip = lambda log_slope, value: stop_gradient(
-            unit * jnp.exp(jnp.clip(log_slope - value, -700.0, 700.0))
-        )
-        known = lambda x: jnp.where(jnp.isfinite(x), x, 0.0)
-        return (
-            slip(epsilon + self.log_alpha[k], known(log_delta)),
-            slip(-epsilon + self.log_beta[k], known(log_reverse)),
-        )
+        log_delta = _moved_by(log_delta, unit + fall)
+        return Point(log_delta, _moved_by(log_reverse, unit + rise), rest)
 
     def rates(self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]) -> Rates:
         """Beta and 1 - beta at an interior type I error."""
@@ -128,10 +115,10 @@ class Knots(eqx.Module):
         beta, tpr = self._sure(log_beta), self._sure(jnp.where(beyond, 0.0, log_tpr))
         # A logarithm's rounding moves alpha, or 1 - alpha, whichever is told better.
         logs = stop_gradient(jnp.stack([log_alpha, log_tnr]))
-        unit, least = 4 * jnp.finfo(logs.dtype).eps, 8 * jnp.finfo(logs.dtype).tiny
-        slips = jnp.logaddexp(logs + jnp.log(unit * (8 - logs)), jnp.log(least))
+        unit, least = 2 * jnp.finfo(logs.dtype).eps, 8 * jnp.finfo(logs.dtype).tiny
+        slips = jnp.logaddexp(logs + jnp.log(unit * (4 - logs)), jnp.log(least))
         log_slip = jnp.min(slips) + self.epsilon[j]
-        return Rates(*(_moved_by(x, stop_gradient(log_slip)) for x in (beta, tpr)))
+        return Rates(_moved_by(beta, log_slip), _moved_by(tpr, log_slip))
 
     def _place(
         self, k: Array, log_alpha: Array, log_tnr: Array
@@ -233,15 +220,9 @@ class Knots(eqx.Module):
         return widened(Interval(fixed, value, fixed), self.rounding)
 
 
-def _slipped(log_value: Interval, by: Array) -> Interval:
-    """Bounds of a probability that is wrong by so much, relatively."""
-    upper = jnp.minimum(log_value.upper + jnp.log1p(by), 0)
-    lower = log_value.lower + jnp.log1p(-jnp.minimum(by, 1))
-    return Interval(lower, log_value.estimate, upper)
-
-
 def _moved_by(log_value: Interval, log_slip: Array) -> Interval:
     """Bounds of a probability that is wrong by so much, absolutely."""
+    log_slip = stop_gradient(log_slip)
     upper = jnp.minimum(log_add(log_value.upper, log_slip), 0)
     return Interval(log_subtract(log_value.lower, log_slip), log_value.estimate, upper)
 
