@@ -61,7 +61,7 @@ def ahead_of_time(fn: _Fn) -> _Fn:
 
 def holds_anywhere(flags: Any) -> bool:
     """Whether any flag is set, for any element of a batch; see `evaluates_at_once`."""
-    return bool(anywhere(flags) if is_traced(flags) else np.any(flags))
+    return bool(anywhere(flags) if is_traced(flags) else np.any(np.asarray(flags)))
 
 
 def is_traced(*values: Any) -> bool:

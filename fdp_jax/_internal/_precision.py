@@ -303,7 +303,7 @@ def _in_single(out: Any) -> Any:
     return jax.tree.map(rounded, out, is_leaf=rounds)
 
 
-_in_single_at_once = eqx.filter_jit(_in_single)
+_in_single_at_once = jit_on_its_own(_in_single)
 
 
 def of_caller(out: _T) -> _T:

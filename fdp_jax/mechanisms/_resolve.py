@@ -376,7 +376,8 @@ def _separated(composed: ComposedLoss, term: Any) -> ComposedLoss:
         return composed
     with jax.enable_x64(True):
         some, found = separated(term, composed.counts[0])
-        separate = not holds_anywhere(~some)
+        # By NumPy, where nothing is compiled.
+        separate = not holds_anywhere(~(some if is_traced(some) else np.asarray(some)))
     return dataclasses.replace(composed, terms=(found,)) if separate else composed
 
 
