@@ -45,7 +45,8 @@ class TwoPointLoss(AtomicLoss):
             unit=epsilon,
             symmetric=True,
             loss=loss,
-            mass_error=8 * ULP,
+            # Logarithms are rounded, and as large as epsilon.
+            mass_error=stop_gradient(ULP * (80 + 4 * jnp.minimum(epsilon, 1e6))),
             loss_error=0.0,
             epsilon=epsilon,
             delta=delta,

@@ -420,7 +420,8 @@ def _unsampled(subject: Subject) -> Subject | None:
     if not known or len(known) < len(composed.terms):
         return None
     terms = tuple(GaussianLoss(term.noise_multiplier) for term in known)
-    return Subject(dataclasses.replace(composed, terms=terms), subject.direction)
+    whole = dataclasses.replace(composed, terms=terms, ends=None)
+    return Subject(whole, subject.direction)
 
 
 def _by(subject: Subject, method: Method) -> Subject:
