@@ -534,3 +534,23 @@ def test_means_are_numbers_where_float32_has_one_for_the_probability():
     np.testing.assert_allclose(law.mean(), 1.0, rtol=1e-6)
     many = fdp.selection.Geometric(success_prob=1 / 3e7)
     np.testing.assert_allclose(many.mean(), 3e7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("law", [Geometric(success_prob=0.1), Poisson(mean=10.0)])
+def test_error_rates_are_below_those_of_the_winner(law):
+    """By the exact law of the largest, or the least, of noisy numbers."""
+    noise, x = 4.0, np.linspace(-60, 61, 200_001)
+    step = x[1] - x[0]
+    if isinstance(law, Poisson):
+        runs, idle = lambda beaten: 10 * np.exp(10 * (beaten - 1)), np.exp(-10)
+    else:
+        runs, idle = lambda beaten: 0.1 / (1 - 0.9 * beaten) ** 2, 0.0
+    tuned = fdp.SelectBest(fdp.Gaussian(noise), repetitions=law)
+    for beaten in (stats.norm.cdf, stats.norm.sf):
+        each = [stats.norm.pdf(x, m, noise) * runs(beaten(x, m, noise)) for m in (0, 1)]
+        for p, q in (each, each[::-1]):
+            order = np.argsort(-q / p)
+            alpha, power = (np.cumsum(row[order]) * step for row in (p, q))
+            for level in (1e-4, 0.05, 0.5, 0.95):
+                least = np.sum(q) * step + idle - np.interp(level, alpha, power)
+                assert tuned.beta(alpha=level) <= least + 1e-6
