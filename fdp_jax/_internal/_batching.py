@@ -37,6 +37,8 @@ def one_by_one(search: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         search: Pure function of PyTrees of arrays, not differentiated.
     """
+    # Traced once for all programs that ask it of the same kinds.
+    search = jax.jit(search)
     mapped = custom_vmap(search)
 
     @mapped.def_vmap

@@ -5,6 +5,7 @@ an upper bound of the value at the inner point and a lower one at the outer poin
 holds for whatever function has such values.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -12,6 +13,7 @@ _FARTHEST = 700.0
 """The largest distance in eps; e^eps is still finite."""
 
 
+@jax.jit
 def highest(
     thresholds: Float[Array, " n"],
     lower: Float[Array, " n"],

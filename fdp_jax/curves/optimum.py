@@ -90,6 +90,7 @@ def optimal_rates(
     )
 
 
+@jax.jit
 def best_of(
     places: Float[Array, " n"], lines: Rates, log_alpha: Array, log_tnr: Array
 ) -> Rates:

@@ -122,6 +122,7 @@ class Start(eqx.Module):
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 
+@jax.jit
 def start_contour(
     loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
 ) -> Start:
@@ -151,6 +152,7 @@ def idle_contour(start: Start, shape: Contour) -> Contour:
     )
 
 
+@jax.jit
 def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
     """Chooses step, number of frequencies and quadratures for thresholds near one."""
     loss, saddle = stop_gradient(loss), start.saddle

@@ -72,6 +72,7 @@ class Discrete(eqx.Module):
     """Whether the errors of all masses that matter are known."""
 
 
+@jax.jit
 def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     """Chooses tilt, spacing and offsets for thresholds near one, with c > 0.
 
@@ -158,6 +159,7 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     return spacing
 
 
+@jax.jit
 def discretize(
     term: AbstractLoss, grid: Grid, first: Int[Array, ""], log_scale: Float[Array, ""]
 ) -> Discrete:

@@ -54,6 +54,7 @@ _RAISED = 256
 """Errors of the masses of atoms, of both laws, in units of their rounding."""
 
 
+@jax.jit
 def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     """The profile of the composition at half a period of grid points.
 

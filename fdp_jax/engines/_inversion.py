@@ -73,6 +73,7 @@ class Evaluation(eqx.Module):
         return Near(self.log_value, self.log_lower, self.log_upper, self.slope)
 
 
+@jax.jit
 def evaluate(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> Evaluation:
@@ -82,6 +83,7 @@ def evaluate(
     return _evaluation(contour, epsilons, _log_lead(loss, contour), found)
 
 
+@jax.jit
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
     loss = stop_gradient(loss)
@@ -142,6 +144,7 @@ def _path_at(path: Path, block: ArrayLike) -> Path:
     return jax.tree.map(one, path)
 
 
+@jax.jit
 def look_up(table: Table, contour: Contour, epsilons: Float[Array, " e"]) -> Evaluation:
     """`evaluate` from a table; no derivative in the loss."""
     aux = (contour, table.characteristic)

@@ -91,6 +91,7 @@ class Stack(NamedTuple):
     """Of the weight of components that were left out, in all of them."""
 
 
+@jax.jit
 def prepared(terms: Terms, sign: Array) -> Stack:
     """The terms in a direction: as given (1), or exchanged (-1)."""
     pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
@@ -102,6 +103,7 @@ _CAP = 28.0
 """Minus the log of what caps may leave out of delta, relative to it."""
 
 
+@jax.jit
 def capped(stack: Stack, log_value: Array) -> Stack:
     """The terms without what never happens, for a delta of about that; see `Frame`.
 
@@ -126,6 +128,7 @@ class Mesh(NamedTuple):
     """Of the windows of every term."""
 
 
+@jax.jit
 def chernoff_mesh(stack: Stack) -> Mesh:
     """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
     shifts = jnp.asarray(SHIFTS)

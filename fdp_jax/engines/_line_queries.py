@@ -113,6 +113,7 @@ def log_lost(line: Line, epsilons: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.logaddexp(lost, line.log_cut)
 
 
+@jax.jit
 def see(line: Line, epsilons: Float[Array, " e"]) -> Seen:
     """The certified profile at thresholds, in logarithms."""
     found = evaluate(line, epsilons)

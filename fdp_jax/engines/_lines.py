@@ -22,6 +22,7 @@ R = 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same 
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -206,6 +207,7 @@ def frequencies(step: Array, block: Array) -> Float[Array, " k"]:
     return step * (BLOCK * block + np.arange(float(BLOCK)))
 
 
+@jax.jit
 def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     """The table of all frequencies along the line that was chosen."""
     frames, counts, log_lost = stack

@@ -83,6 +83,7 @@ def _composed(part: BandLoss) -> ComposedLoss:
     return ComposedLoss((part,), (jnp.ones_like(part.count),))
 
 
+@jax.jit
 def plan_rare(
     step, count: Array, sign: Array, epsilon: Array, log_delta: Array
 ) -> Rare:
@@ -145,6 +146,7 @@ def _contour(part: BandLoss, start: Start) -> Contour:
     )
 
 
+@jax.jit
 def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
     """The stacked tables of evaluations near the plan's threshold; no derivative."""
     (step,), (count,) = loss.terms, loss.counts
@@ -155,6 +157,7 @@ def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
     )
 
 
+@jax.jit
 def evaluation(
     loss: ComposedLoss,
     rare: Rare,

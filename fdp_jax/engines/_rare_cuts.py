@@ -59,6 +59,7 @@ def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
     return jnp.maximum(gap, 1e-300)
 
 
+@jax.jit
 def scales_of(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> Scales:
     s = step.noise_multiplier
     gap = _gap(step, count, sign, epsilon)
@@ -116,6 +117,7 @@ def bands_between(
     return jnp.stack([lows, jnp.maximum(highs, lows + 1e-3 * width)], axis=1), active
 
 
+@jax.jit
 def outer_cuts(
     step, count: Array, sign: Array, epsilon: Array, log_delta: Array, scales: Scales
 ) -> tuple[Array, Array]:
@@ -139,6 +141,7 @@ def outer_cuts(
     return low, jnp.maximum(high, low + width)
 
 
+@jax.jit
 def log_below(
     part: BandLoss,
     sign: Array,
@@ -166,6 +169,7 @@ def log_below(
     return jnp.logaddexp(bound, other)
 
 
+@jax.jit
 def log_above(
     part: BandLoss,
     sign: Array,
@@ -189,6 +193,7 @@ def log_above(
     return jnp.minimum(bound, few)
 
 
+@jax.jit
 def certain_part(
     part: BandLoss, sign: Array, epsilons: Array
 ) -> tuple[Interval, Array, Array]:

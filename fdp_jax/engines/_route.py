@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
@@ -52,6 +53,7 @@ def route(loss: ComposedLoss) -> str:
     return engine_of(loss).name
 
 
+@jax.jit
 def neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     """Whether nothing is released, and a loss that is safe to evaluate regardless."""
     if loss.nothing is not None:

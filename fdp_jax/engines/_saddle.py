@@ -41,6 +41,7 @@ class Saddle(eqx.Module):
     """Second derivative of the exponent, that is d epsilon / d shift."""
 
 
+@jax.jit
 def log_moments(
     loss: ComposedLoss, sign: Array, shift: Float[Array, " k"]
 ) -> Float[Array, " k"]:
@@ -58,6 +59,7 @@ def log_moments(
     return value + 8 * ULP * size
 
 
+@jax.jit
 def cumulants(
     loss: ComposedLoss, sign: Array, shift: Float[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
@@ -150,6 +152,7 @@ def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, "
     return epsilon < mean - jnp.sqrt(variance)
 
 
+@jax.jit
 def saddle_for_epsilon(
     loss: ComposedLoss,
     sign: Array,
@@ -160,6 +163,7 @@ def saddle_for_epsilon(
     return find_saddle(loss, sign, middle, lambda at: _epsilon_score(at, epsilon))
 
 
+@jax.jit
 def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> Saddle:
     """The contour, with c > 0, on which delta is (about) a given value."""
     return find_saddle(

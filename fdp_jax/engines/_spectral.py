@@ -45,6 +45,7 @@ def starts_at_epsilon(
     return lax.map(one, signs)
 
 
+@jax.jit
 def tail_start_at_epsilon(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Start:
@@ -190,6 +191,7 @@ class TailStart(eqx.Module):
         return 1 / (1 + jnp.abs(self.start.saddle.shift))
 
 
+@jax.jit
 def start_at_tail(
     loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> TailStart:

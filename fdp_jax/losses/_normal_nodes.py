@@ -104,6 +104,7 @@ def nodes_for(
     return dataclasses.replace(found, peak=peak)
 
 
+@jax.jit
 def mesh_moments(
     loss: Any, orders: Float[Array, " k"], log_tolerance: Array | float
 ) -> Float[Array, "3 k"]:
@@ -154,6 +155,7 @@ def mesh_moments(
     return jnp.stack([value, mean, variance])
 
 
+@jax.jit
 def rotating_nodes(
     loss: Any, order: Array, frequencies: Float[Array, " l"]
 ) -> tuple[Nodes, Float[Array, " l"]]:
@@ -218,6 +220,7 @@ class Moments(eqx.Module):
     variance: Float[Array, ""]
 
 
+@jax.jit
 def moments_on(loss: Any, nodes: Nodes) -> Moments:
     """Moments at the order that nodes are for.
 
