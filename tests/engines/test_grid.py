@@ -160,7 +160,6 @@ def _two_steps(s, q, epsilon, add) -> Any:
         (1.0, 0.01, 0.5, "remove"),
         (1.0, 0.01, 3.0, "remove"),
         (0.5, 0.1, 1.0, "remove"),
-        pytest.param(1.0, 0.01, 0.015, "add", marks=pytest.mark.slow),
         pytest.param(0.5, 0.1, 0.1, "add", marks=pytest.mark.slow),
     ],
 )
