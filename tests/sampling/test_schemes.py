@@ -206,25 +206,17 @@ def test_examples_of_users():
 # ---------------------------------------------------------------------- identities
 
 
-@pytest.mark.parametrize(
-    "relation", [REPLACE, pytest.param(ZERO, marks=pytest.mark.slow)]
-)
-def test_whole_batches_are_no_sample(relation):
-    shift = 2 if relation == REPLACE else 1
-    whole = run(sampling.FixedSize(prob=1.0), relation)
+def test_whole_batches_are_no_sample():
+    whole = run(sampling.FixedSize(prob=1.0), REPLACE)
     found = whole.bounds(epsilon=EPSILONS)
-    truth = fdp.Gaussian(1 / shift).delta(epsilon=EPSILONS)
+    truth = fdp.Gaussian(0.5).delta(epsilon=EPSILONS)
     np.testing.assert_allclose(found.upper, truth, rtol=1e-6)
     np.testing.assert_allclose(found.lower, truth, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     "scheme",
-    [
-        sampling.CyclicPoisson(0.3, num_groups=1),
-        sampling.UserLevel(0.3),
-        pytest.param(sampling.UserLevel(0.3, max_examples=1), marks=pytest.mark.slow),
-    ],
+    [sampling.CyclicPoisson(0.3, num_groups=1), sampling.UserLevel(0.3)],
 )
 def test_poisson_by_other_names(scheme):
     alike(run(scheme, num_steps=3), run(sampling.Poisson(0.3), num_steps=3), atol=2e-8)
@@ -271,16 +263,6 @@ def test_begun_rounds_count():
 # ---------------------------------------------------------------- with replacement
 
 
-COPIES = [
-    (100, 10_000, 4.0),
-    (50, 40, 4.0),
-    (3, 1, 4.0),
-    (1, 1, 4.0),
-    (5, 3, 0.01),
-    (20, 10**7, 0.3),
-]
-
-
 def copies(size, records):
     """How many there may be of a record in a batch, and their probabilities."""
     k = np.arange(1, min(size, 60) + 1)
@@ -289,10 +271,7 @@ def copies(size, records):
 
 @pytest.mark.parametrize(
     ("size", "records", "noise"),
-    [
-        pytest.param(*x, marks=[pytest.mark.slow] * (x[:2] in [(50, 40), (3, 1)]))
-        for x in COPIES
-    ],
+    [(100, 10_000, 4.0), (1, 1, 4.0), (5, 3, 0.01), (20, 10**7, 0.3)],
 )
 def test_one_batch_with_replacement(size, records, noise):
     """The maximum that the module proves, by search; and below the published bound."""
@@ -530,8 +509,6 @@ def test_traced_numbers_are_checked(make, value):
 # ----------------------------------------------------------------- transformations
 
 _SCHEMES = {
-    "poisson": (lambda p: sampling.Poisson(p), ADD),
-    "cyclic": (lambda p: sampling.CyclicPoisson(p, num_groups=2), ADD),
     "fixed": (lambda p: sampling.FixedSize(prob=p), REPLACE),
     "fixed, zero": (lambda p: sampling.FixedSize(prob=p), ZERO),
     "truncated": (
@@ -545,7 +522,10 @@ _SCHEMES = {
 # Of a fixed size the first engine's answer is loose, and derivatives are the grid's.
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(x, marks=[pytest.mark.slow] * (x != "fixed")) for x in _SCHEMES],
+    [
+        "fixed",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("truncated", "user")),
+    ],
 )
 def test_derivatives(name):
     make, relation = _SCHEMES[name]
@@ -568,7 +548,7 @@ def test_derivatives(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(_SCHEMES))
+@pytest.mark.parametrize("name", ["fixed, zero", "truncated"])
 def test_calibration(name):
     make, relation = _SCHEMES[name]
     target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-3)
@@ -584,9 +564,8 @@ def test_calibration(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(_SCHEMES))
-def test_vmap_and_float32(name):
-    make, relation = _SCHEMES[name]
+def test_vmap_and_float32():
+    make, relation = _SCHEMES["fixed"]
     ask = lambda p: run(make(p), relation, 4).bounds(epsilon=0.7)
     found = jax.vmap(ask)(jnp.array([0.1, 0.2]))
     each = [ask(rate) for rate in (0.1, 0.2)]
