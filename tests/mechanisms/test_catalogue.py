@@ -101,19 +101,25 @@ REPEATS = (
 
 
 def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
-    """Entries that one call answers, with a readable name."""
-    found: dict[str, list] = {}
+    """Lists of entries that one call answers, with a readable name.
+
+    One list each, but for slow tests, which have all of a mechanism.
+    """
+    found: dict[str, dict[str, list]] = {}
     for entry in catalogue_truth():
         if entry["quantity"] == quantity and entry["mechanism"] in mechanisms:
             shown = ",".join(f"{k}={v}" for k, v in entry["params"].items())
             side = "" if entry["direction"] == "remove" else "-add"
             name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
-            found.setdefault(name, []).append(entry)
+            test = name if _is_first(quantity, name) else entry["mechanism"]
+            found.setdefault(test, {}).setdefault(name, []).append(entry)
     return [
         pytest.param(
-            group, id=name, marks=() if _is_first(quantity, name) else pytest.mark.slow
+            [*groups.values()],
+            id=test,
+            marks=() if test in groups else pytest.mark.slow,
         )
-        for name, group in found.items()
+        for test, groups in found.items()
     ]
 
 
@@ -146,23 +152,26 @@ def _contains(bounds, truths, width, rtol, trivial=-math.inf, read=lambda x: x):
         assert abs(estimate - truth) <= rtol * size
 
 
-@pytest.mark.parametrize("entries", _groups("epsilon"))
-def test_epsilon(entries):
-    first = entries[0]
-    deltas = jnp.asarray([float(e["delta"]) for e in entries])
-    bounds = _ask(_build(first), deltas, first["direction"], "delta")
-    # Next to the largest loss the grid resolves 1 / 2^17 of it; closer still the
-    # optimistic end of epsilon may be the trivial one, log(1 - delta).
-    truths = [mp.mpf(e["value"]) for e in entries]
-    _contains(bounds, truths, 4e-5, 1e-6, trivial=0.0)
-    positive = jnp.asarray([float(truth) > 1e-3 for truth in truths])
-    assert jnp.sum(positive & (bounds.lower <= 0)) <= 1
+@pytest.mark.parametrize("groups", _groups("epsilon"))
+def test_epsilon(groups):
+    for entries in groups:
+        first = entries[0]
+        deltas = jnp.asarray([float(e["delta"]) for e in entries])
+        bounds = _ask(_build(first), deltas, first["direction"], "delta")
+        # Next to the largest loss the grid resolves 1 / 2^17 of it; closer still the
+        # optimistic end of epsilon may be the trivial one, log(1 - delta).
+        truths = [mp.mpf(e["value"]) for e in entries]
+        _contains(bounds, truths, 4e-5, 1e-6, trivial=0.0)
+        positive = jnp.asarray([float(truth) > 1e-3 for truth in truths])
+        assert jnp.sum(positive & (bounds.lower <= 0)) <= 1, first
 
 
-@pytest.mark.parametrize("entries", _groups("log_delta", OF_EVERY_KIND))
-def test_delta(entries):
+@pytest.mark.parametrize("groups", _groups("log_delta", OF_EVERY_KIND))
+def test_delta(groups):
     # By logarithms: the truths are, and their errors are relative ones of delta.
-    first = entries[0]
-    epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
-    bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")
-    _contains(bounds, [mp.mpf(e["value"]) for e in entries], 1e-6, 1e-7, read=mp.log)
+    for entries in groups:
+        first = entries[0]
+        epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
+        bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")
+        truths = [mp.mpf(e["value"]) for e in entries]
+        _contains(bounds, truths, 1e-6, 1e-7, read=mp.log)

@@ -45,32 +45,14 @@ RESPONSE, GAUSSIAN = fdp.PureDP(0.5), fdp.Gaussian(1.5)
 NOISE = fdp.DiscreteLaplace(2.0)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(
-            fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN)), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            fdp.compose(RESPONSE, fdp.compose(GAUSSIAN, NOISE)), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            fdp.compose(fdp.compose(RESPONSE, GAUSSIAN), NOISE), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_composition_is_commutative_and_associative(other):
+@pytest.mark.slow
+def test_composition_is_commutative_and_associative():
     whole = fdp.compose(RESPONSE, GAUSSIAN, NOISE)
+    other = fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN))
     one, two = whole.bounds(epsilon=0.7), other.bounds(epsilon=0.7)
     # The grid's spacing depends on the order: each estimate is off by 1e-9.
     assert float(one.estimate) == pytest.approx(float(two.estimate), rel=1e-7)
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
-
-
-@pytest.mark.slow
-def test_two_parts_commute():
-    one, two = fdp.compose(RESPONSE, GAUSSIAN), fdp.compose(GAUSSIAN, RESPONSE)
-    assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)
 
 
 @pytest.mark.slow
@@ -224,11 +206,10 @@ def _normal_pair(scale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [0.6, pytest.param(1.5, marks=pytest.mark.slow)])
-def test_gaussian_by_its_densities(scale):
-    gaussian = fdp.Gaussian(scale)
+def test_gaussian_by_its_densities():
+    gaussian = fdp.Gaussian(0.6)
     for epsilon in (-1.0, 0.3, 2.5):
-        _holds(_normal_pair(scale).bounds(epsilon=epsilon), _delta(gaussian, epsilon))
+        _holds(_normal_pair(0.6).bounds(epsilon=epsilon), _delta(gaussian, epsilon))
 
 
 def _logistic_delta(mu, epsilon):
@@ -261,8 +242,8 @@ def _logistic_by_its_loss(mu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mu", [0.2, 2.0])
-def test_logistic_noise_and_its_loss_distribution(mu):
+def test_logistic_noise_and_its_loss_distribution():
+    mu = 2.0
     for epsilon in (-0.15, 0.0, 0.15):
         truth = _logistic_delta(mu, epsilon)
         for mechanism in (fdp.Logistic(1 / mu), _logistic_by_its_loss(mu)):
@@ -352,10 +333,10 @@ def test_laplace_on_the_grid(epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [-0.05, 0.05, 0.5])
-def test_a_subsampled_gaussian_on_the_grid(epsilon):
+def test_a_subsampled_gaussian_on_the_grid():
     step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.2).remove
-    _holds(step.using("grid").bounds(epsilon=epsilon), _delta(step, epsilon))
+    for epsilon in (-0.05, 0.05, 0.5):
+        _holds(step.using("grid").bounds(epsilon=epsilon), _delta(step, epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [-0.05, 0.05, 0.5])
@@ -408,10 +389,8 @@ PARTS = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("additive", marks=pytest.mark.slow),
         pytest.param("discrete", marks=pytest.mark.slow),
         pytest.param("sampled", marks=pytest.mark.slow),
-        pytest.param("two", marks=pytest.mark.slow),
     ],
 )
 def test_gradient_in_every_parameter_agrees_with_differences(name):

@@ -496,7 +496,6 @@ def _log_normal(shift: float, constant: float = LOG_ROOT):
     [
         pytest.param(0.0, (-39.0, 40.0), id="mass 2.5"),
         pytest.param(LOG_ROOT, (-1.0, 1.0), id="too small", marks=pytest.mark.slow),
-        pytest.param(LOG_ROOT + 1, (-39, 40.0), id="mass 0.37", marks=pytest.mark.slow),
     ],
 )
 def test_densities_that_are_no_densities_are_not_certified(constant, support):

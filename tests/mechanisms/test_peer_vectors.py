@@ -140,10 +140,11 @@ def _structures(entries: list[dict], *keys: str) -> list:
         sampled = "subsampled" if p.get("sampling_prob", 1) < 1 else "whole"
         parts = [p["mechanism"], p.get("adjacency", "both"), sampled]
         parts += [f"{key}={p[key]}" for key in keys if key in p]
-        found.setdefault("-".join(parts), []).append(entry)
+        name = "-".join(parts)
+        found.setdefault("others" if name in REPEATS else name, []).append(entry)
     assert found
     return [
-        pytest.param(group, id=name, marks=[pytest.mark.slow] * (name in REPEATS))
+        pytest.param(group, id=name, marks=[pytest.mark.slow] * (name == "others"))
         for name, group in found.items()
     ]
 
@@ -369,8 +370,9 @@ def test_advanced_composition_is_no_better():
 
 # ------------------------------------------------------------------------ error rates
 
-_STARTS = [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 5))]
-"""Every fifth entry; the others are slow tests."""
+_PARTS = pytest.mark.parametrize(
+    "step", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"]
+)
 
 
 @pytest.mark.slow
@@ -404,9 +406,9 @@ def test_power_against_gaussian_noise():
         assert found == pytest.approx(truth, rel=1e-10)  # digits of the recheck
 
 
-@pytest.mark.parametrize("start", _STARTS)
-def test_power_against_randomized_response(start):
-    for entry in peer_vectors("tpr_at_fpr", "randomized_response")[start::5]:
+@_PARTS
+def test_power_against_randomized_response(step):
+    for entry in peer_vectors("tpr_at_fpr", "randomized_response")[::step]:
         p = entry["params"]
         k, lie = p["num_buckets"], p["noise_parameter"]
         report = fdp.KaryRandomizedResponse(
@@ -456,9 +458,9 @@ def test_calibrated_gaussian_noise(entries):
         _brackets(side, entry, entry["value"], entry["tolerance"])
 
 
-@pytest.mark.parametrize("start", _STARTS)
-def test_calibrated_discrete_gaussian_noise(start):
-    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian")[start::5]:
+@_PARTS
+def test_calibrated_discrete_gaussian_noise(step):
+    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian")[::step]:
         p, tolerance = entry["params"], entry["tolerance"]
         side = lambda s, p=p: _side(_release(p, "", noise=s), p)
         ends = [
@@ -499,11 +501,10 @@ def test_calibrated_laplace_noise(sensitivity):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sensitivity", [1, 5])
-def test_calibrated_discrete_laplace_noise(sensitivity):
+def test_calibrated_discrete_laplace_noise():
     for entry in peer_vectors("calibrated_parameter", "discrete_laplace"):
         p = entry["params"]
-        if "sampling_prob" in p or p["sensitivity"] != sensitivity:
+        if "sampling_prob" in p or p["sensitivity"] not in (1, 5):
             continue
         run = lambda a, p=p: fdp.DiscreteLaplace(
             1 / a, sensitivity=p["sensitivity"]

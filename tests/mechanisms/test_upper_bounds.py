@@ -27,8 +27,8 @@ def test_sampled_mechanism_whose_loss_is_almost_one_number(q):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("q", [0.25, 0.3, 0.5])
-def test_sampled_mechanism_whose_loss_is_almost_one_number_by_the_record_left(q):
+def test_sampled_mechanism_whose_loss_is_almost_one_number_by_the_record_left():
+    q = 0.3
     assert float(_almost_revealed(q).add.bounds(epsilon=0.0).upper) >= q - 1e-5
 
 
@@ -106,16 +106,9 @@ def test_wide_cells_at_tiny_errors(alpha):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("p", "q", "size", "epsilon", "truth"),
-    [
-        ([0.9, 0.1], [0.1, 0.9], 17, 36.22, 0.610),
-        ([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
-    ],
-)
-def test_large_groups_of_probability_vectors(p, q, size, epsilon, truth):
-    group = fdp.FromProbabilities(p, q).group(size)
-    assert float(group.add.bounds(epsilon=epsilon).upper) >= truth - 1e-3
+def test_large_groups_of_probability_vectors():
+    group = fdp.FromProbabilities([0.6, 0.3, 0.1], [0.15, 0.35, 0.5]).group(26)
+    assert float(group.add.bounds(epsilon=33.83).upper) >= 0.680
 
 
 def test_what_is_printed_is_no_less_than_what_is_claimed():
@@ -268,9 +261,6 @@ def _exact_overlap(p, q, size):
     [
         ([1 - 1e-5, 1e-14, 1e-5], [1e-5, 1e-14, 1 - 1e-5], 4),
         ([1 - 1e-3, 1e-7, 1e-3 - 1e-7], [1e-4 - 1e-7, 1e-7, 1 - 1e-4], 4),
-        pytest.param(
-            *([0.9, 0.05, 0.05], [0.05, 0.05, 0.9], 17), marks=pytest.mark.slow
-        ),
     ],
 )
 def test_outputs_without_any_loss_are_in_both_ends_for_groups(p, q, size):
