@@ -233,7 +233,7 @@ def test_regrets_have_no_derivative():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("p", [0.43, 0.5, 0.6, 0.7])
+@pytest.mark.parametrize("p", [0.43, 0.6])
 def test_derivatives_at_point_masses(p):
     """(1 - p, p) against (.8, .2): the error .8 / (1.8 - p) where they are equal."""
 

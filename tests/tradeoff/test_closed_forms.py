@@ -318,7 +318,7 @@ def test_gradients():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.0, 1e-12, 0.3, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_gradients_are_finite(alpha):
     def beta(mu, share, alpha):
         f = tradeoff.Subsampled(tradeoff.Laplace(mu), share).symmetrized()

@@ -310,7 +310,7 @@ def test_bad_points(make, points, message):
     "case",
     [
         *("points", "roc", "profile of one order"),
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("profile", "errors")),
+        pytest.param("errors", marks=pytest.mark.slow),
     ],
 )
 def test_points_in_float32_programs(case):

@@ -384,7 +384,7 @@ def test_attack_points_and_scores():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.03, 0.2, 0.6, 0.9])
+@pytest.mark.parametrize("alpha", [0.03, 0.9])
 def test_gradient_of_a_sampled_curve(alpha):
     kind = tradeoff.Gaussian
     sampled = lambda mu, a: tradeoff.TradeOff.of(kind(mu)).beta(alpha=a)
