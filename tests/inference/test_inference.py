@@ -27,7 +27,6 @@ RTOL = 1e-12
 PURE = tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
 APPROX = tradeoff.ApproxDP(epsilon=1.0, delta=0.05)
 GDP = tradeoff.Gaussian(1.0)
-TABLE = [(0.3, 0.1), (1.5, 1e-3)]
 # The reference numbers of G_1 are for its normal canonical noise.
 NORMAL = fdp.canonical_noise(GDP, log_concave=True)
 TULAP = fdp.canonical_noise(PURE)

@@ -265,9 +265,6 @@ def test_traced_scores():
     np.testing.assert_allclose(found, known, rtol=1e-13, atol=1e-14)
 
 
-_error_rates = tradeoff.TradeOff.from_error_rates
-
-
 @pytest.mark.parametrize(
     ("make", "points", "message"),
     [
