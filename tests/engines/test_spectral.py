@@ -140,7 +140,6 @@ def _value_and_gradient(sigma, q, steps, log_delta, direction):
     return jax.value_and_grad(epsilon, argnums=(0, 1, 2, 3))(sigma, q, steps, log_delta)
 
 
-@pytest.mark.slow
 def test_slopes_in_noise_agree_with_truth():
     for entry in dpsgd_truth("eps"):
         log_delta = float(mp.log(mp.mpf(entry["delta"])))
@@ -194,7 +193,7 @@ def test_gradient_agrees_with_differences_of_another_program(point, value, slope
     "point",
     [
         (1.0, 0.01, 1000.0, -11.5),
-        pytest.param((3.0, 0.3, 77.5, -40.0), marks=pytest.mark.slow),
+        (3.0, 0.3, 77.5, -40.0),
     ],
 )
 @pytest.mark.parametrize("index", range(4), ids=["sigma", "q", "steps", "log_delta"])

@@ -80,52 +80,23 @@ def _part(mechanism, **params):
     return BUILD[mechanism](**params)
 
 
-AT_ONCE = (
-    "gaussian",
-    "laplace",
-    "randomized_response",
-    "approx_dp",
-    "discrete_gaussian",
-    "staircase",
-    "exponential_mechanism",
-    "subsampled_laplace",
-    "heterogeneous",
-)
-"""One of every kind of loss; the others, and the direction "add", are slow tests."""
-REPEATS = (
-    ("epsilon", "discrete_gaussian(sigma=0.7"),
-    ("log_delta", "discrete_gaussian(sigma=0.7"),
-    ("log_delta", "subsampled_laplace"),
-)
-"""Programs of their own for what is also asked in test_peer_vectors.py."""
+SLOW = {
+    *("kary_randomized_response", "discrete_gaussian", "mixture_of_gaussians"),
+    *("logistic", "generalized_gaussian", "subsampled_discrete_gaussian"),
+    "replace_one_subsampled_gaussian",
+}
+"""Mechanisms of which a program with traced numbers takes more than five seconds."""
 
 
-def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
-    """Lists of entries that one call answers, with a readable name.
-
-    One list each, but for slow tests, which have all of a mechanism.
-    """
-    found: dict[str, dict[str, list]] = {}
+def _groups(mechanism: str, quantity: str) -> list:
+    """Lists of entries that one call answers."""
+    found: dict[str, list] = {}
     for entry in catalogue_truth():
-        if entry["quantity"] == quantity and entry["mechanism"] in mechanisms:
-            shown = ",".join(f"{k}={v}" for k, v in entry["params"].items())
-            side = "" if entry["direction"] == "remove" else "-add"
-            name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
-            test = name if _is_first(quantity, name) else entry["mechanism"]
-            found.setdefault(test, {}).setdefault(name, []).append(entry)
-    return [
-        pytest.param(
-            [*groups.values()],
-            id=test,
-            marks=() if test in groups else pytest.mark.slow,
-        )
-        for test, groups in found.items()
-    ]
-
-
-def _is_first(quantity: str, name: str) -> bool:
-    repeated = any(q == quantity and name.startswith(start) for q, start in REPEATS)
-    return name.split("(")[0] in AT_ONCE and not name.endswith("-add") and not repeated
+        if (entry["mechanism"], entry["quantity"]) == (mechanism, quantity):
+            asked = f"{entry['params']} {entry['count']} {entry['direction']}"
+            found.setdefault(asked, []).append(entry)
+    assert found
+    return [*found.values()]
 
 
 def _build(entry: dict):
@@ -152,9 +123,12 @@ def _contains(bounds, truths, width, rtol, trivial=-math.inf, read=lambda x: x):
         assert abs(estimate - truth) <= rtol * size
 
 
-@pytest.mark.parametrize("groups", _groups("epsilon"))
-def test_epsilon(groups):
-    for entries in groups:
+@pytest.mark.parametrize(
+    "mechanism",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in BUILD],
+)
+def test_epsilon(mechanism):
+    for entries in _groups(mechanism, "epsilon"):
         first = entries[0]
         deltas = jnp.asarray([float(e["delta"]) for e in entries])
         bounds = _ask(_build(first), deltas, first["direction"], "delta")
@@ -166,10 +140,10 @@ def test_epsilon(groups):
         assert jnp.sum(positive & (bounds.lower <= 0)) <= 1, first
 
 
-@pytest.mark.parametrize("groups", _groups("log_delta", OF_EVERY_KIND))
-def test_delta(groups):
+@pytest.mark.parametrize("mechanism", OF_EVERY_KIND)
+def test_delta(mechanism):
     # By logarithms: the truths are, and their errors are relative ones of delta.
-    for entries in groups:
+    for entries in _groups(mechanism, "log_delta"):
         first = entries[0]
         epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
         bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")
