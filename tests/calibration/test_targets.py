@@ -67,16 +67,6 @@ KINDS = {
             fdp.comparison.reconstruction_bound(run, kappa=t.kappa) <= t.value
         ),
     ),
-    "AllOf": (
-        lambda u: targets.AllOf(
-            targets.ApproxDP(epsilon=0.5 + 4 * u, delta=1e-6),
-            targets.Advantage(0.25),
-        ),
-        lambda run, t: (
-            (run.delta(epsilon=t.targets[0].epsilon) <= 1e-6)
-            & (run.advantage() <= 0.25)
-        ),
-    ),
     "TradeOff": (
         lambda u: targets.TradeOff(G_HALF, delta=10 ** (-5 - 4 * u)),
         lambda run, t: _below(run, G_HALF, t.delta),

@@ -253,9 +253,8 @@ def test_gaussian_noise_however_it_is_made_up(other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("same", [LAPLACE, FIG6], ids=["laplace", "dp-sgd"])
-def test_other_identical_guarantees(same):
-    assert float(symmetrized_divergence(same, same)) == 0.0
+def test_other_identical_guarantees():
+    assert float(symmetrized_divergence(FIG6, FIG6)) == 0.0
 
 
 # -------------------------------------------------------------------- transformations

@@ -140,9 +140,9 @@ def test_parts_of_a_stack_of_jumps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("farthest", [310.0, 400.0])
-def test_a_rare_jump_that_tells_everything(farthest):
+def test_a_rare_jump_that_tells_everything():
     # Moments that overflow say nothing of it; epsilon is about its size.
+    farthest = 400.0
     sizes = [0.1, -0.1, 0.2, -0.2, 0.3, -0.3, farthest]
     rates = [0.05] * 6 + [0.01 * math.exp(-farthest)]
     loss = LevyTriplet(jumps=sizes, rates=rates).remove
