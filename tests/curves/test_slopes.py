@@ -118,7 +118,6 @@ def test_what_tells_next_to_nothing_is_vague_where_it_is_differentiated(lower, v
     assert found == [vague, False]
 
 
-@pytest.mark.slow
 def test_slopes_where_losses_move_each_at_its_own_pace():
     beta = lambda s: fdp.Skellam(s).beta(alpha=0.1, bound="estimate")
     change = beta(2.3 + 1e-4) - beta(2.3 - 1e-4)

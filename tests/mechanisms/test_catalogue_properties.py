@@ -55,7 +55,6 @@ def test_composition_is_commutative_and_associative():
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
 
 
-@pytest.mark.slow
 def test_repeating_a_composition_repeats_its_parts():
     nested = fdp.compose(RESPONSE.repeat(2), GAUSSIAN).repeat(3)
     flat = fdp.compose(RESPONSE.repeat(6), GAUSSIAN.repeat(3))
@@ -205,7 +204,6 @@ def _normal_pair(scale):
     )
 
 
-@pytest.mark.slow
 def test_gaussian_by_its_densities():
     gaussian = fdp.Gaussian(0.6)
     for epsilon in (-1.0, 0.3, 2.5):
@@ -241,7 +239,6 @@ def _logistic_by_its_loss(mu):
     return fdp.FromLossDistribution(**LOGISTIC, loss_range=(-mu, mu), params=mu)
 
 
-@pytest.mark.slow
 def test_logistic_noise_and_its_loss_distribution():
     mu = 2.0
     for epsilon in (-0.15, 0.0, 0.15):
@@ -332,7 +329,6 @@ def test_laplace_on_the_grid(epsilon):
     _holds(on_grid, _delta(release, epsilon))
 
 
-@pytest.mark.slow
 def test_a_subsampled_gaussian_on_the_grid():
     step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.2).remove
     for epsilon in (-0.05, 0.05, 0.5):

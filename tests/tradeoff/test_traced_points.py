@@ -303,13 +303,7 @@ def test_bad_points(make, points, message):
         jax.block_until_ready(jitted(make)(*single))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("points", "roc", "profile of one order"),
-        pytest.param("errors", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("case", ["points", "roc", "profile of one order", "errors"])
 def test_points_in_float32_programs(case):
     make, truth, tables = CASES[case]
     tables = tables[:SMOOTH].astype(np.float32)
