@@ -138,7 +138,9 @@ def test_largest_loss():
     run = allocated(fdp.PureDP(1.0), 2)
     found = run.bounds(delta=0.0)
     assert found.lower <= 1.0 <= found.upper < 1.001
-    within(run.bounds(delta=1e-9), 1.0, 1e-5)
+    # Of the record left both steps have it with probability (e / (1 + e))^2.
+    mass = (math.e / (1 + math.e)) ** 2
+    within(run.bounds(delta=1e-9), 1.0 + math.log1p(-1e-9 / mass), 1e-5)
 
 
 def test_infinite_losses():
@@ -335,13 +337,13 @@ def test_search_for_batches():
 @pytest.mark.slow
 def test_calibration_of_batches():
     run = lambda t: fdp.DPSGD(
-        noise_multiplier=1.0, sampling=ALLOCATION(t), num_steps=1000
+        noise_multiplier=3.0, sampling=ALLOCATION(t), num_steps=20
     )
-    target = fdp.targets.ApproxDP(epsilon=0.3, delta=1e-6)
+    target = fdp.targets.ApproxDP(epsilon=0.4, delta=1e-6)
     found = fdp.calibrate(run(None), target, solve_for="num_batches", whole=True)
     batches = int(found.value)
     assert (
-        run(batches).epsilon(delta=1e-6) <= 0.3 < run(batches - 1).epsilon(delta=1e-6)
+        run(batches).epsilon(delta=1e-6) <= 0.4 < run(batches - 1).epsilon(delta=1e-6)
     )
 
 
