@@ -56,17 +56,11 @@ class Composition(AbstractWrapped):
         require_joint(parts, self.num_steps)
 
     def known_steps(self) -> tuple[float | None, float | None]:
-        found = [
-            (prob, None if n is None or (t := as_known(times)) is None else n * t)
-            for (prob, n), times in zip(
-                (part.known_steps() for part in self.parts), self.num_steps, strict=True
-            )
-        ]
-        if len(found) == 1:
-            return found[0]
-        # Of different steps only their number is known, where none is part of one.
-        counts = [n or 0.5 for _, n in found]
-        return None, sum(counts) if all(float(n).is_integer() for n in counts) else None
+        if len(self.parts) != 1:
+            return None, None
+        prob, inner = self.parts[0].known_steps()
+        times = as_known(self.num_steps[0])
+        return prob, None if inner is None or times is None else inner * times
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         return tuple(

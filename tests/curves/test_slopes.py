@@ -125,7 +125,11 @@ def test_slopes_where_losses_move_each_at_its_own_pace():
     assert jax.grad(beta)(2.3) == pytest.approx(float(change) / 2e-4, rel=1e-6)
 
 
-def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them():
+# One Gaussian, and two that are like it.
+@pytest.mark.parametrize(
+    "noise", [fdp.Gaussian(2.0), fdp.Schedule(fdp.Gaussian, np.full(2, math.sqrt(8)))]
+)
+def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them(noise):
     """Contours alone say little of them; the truth is a sum over the integers."""
 
     def truth(scale):
@@ -139,8 +143,7 @@ def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them():
 
     def log_delta(scale):
         counts = fdp.DiscreteGaussian(scale, truncation=20)
-        both = fdp.compose(fdp.Gaussian(2.0), counts)
-        return both.remove.log_delta(epsilon=0.9)
+        return fdp.compose(noise, counts).remove.log_delta(epsilon=0.9)
 
     with jax.enable_x64(True):
         found, slope = jax.value_and_grad(log_delta)(2.3)
