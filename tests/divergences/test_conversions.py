@@ -143,7 +143,6 @@ def test_regret_published():
     assert found > entry["value"]  # theirs is the maximum over a grid
 
 
-@pytest.mark.slow
 def test_regret_is_the_largest_difference_of_bayes_errors():
     priors = np.append(np.linspace(0.5, 0.99, 491), 1 / (1 + math.exp(-1)))
     one, mu = fdp.Laplace(1.0), 1.2

@@ -98,7 +98,7 @@ def at(run: Any, sign: int, factors: tuple[Fraction, ...]) -> list[Any]:
         *((FAIR, 3, 2), (SKEWED, 3, 1), (TELLING, 3, 1)),
         pytest.param(SKEWED, 5, 2, marks=SLOW),
         pytest.param(TELLING, 4, 3, marks=SLOW),
-        pytest.param(FORGETTING, 5, 1, marks=SLOW),
+        (FORGETTING, 5, 1),
     ],
 )
 def test_finite_pairs(pair, t, k):
@@ -303,7 +303,7 @@ def test_brackets(mechanism):
     ("noise", "t", "k", "delta", "bracket"),
     [
         # Examples 1 and 2.1 of its tutorial, and one epoch to 0.05.
-        pytest.param(1.0, 1000, 5, 1e-8, (1.3166653, 1.3564735), marks=SLOW),
+        (1.0, 1000, 5, 1e-8, (1.3166653, 1.3564735)),
         (3.0, 100, 5, 1e-6, (0.6879998, 0.7273167)),
         (1.0, 100, 1, 1e-6, (0.8503004, 0.8689758)),
     ],

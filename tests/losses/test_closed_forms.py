@@ -602,7 +602,6 @@ def test_two_point_epsilon_is_the_inverse(two_point_grid):
     assert used.sum() > 30
 
 
-@pytest.mark.slow
 def test_two_point_epsilon_derivatives():
     epsilon0, delta0, n, epsilon = 0.3, 0.01, 20, 1.7
     k = 13  # the first outcome with a loss above 1.7

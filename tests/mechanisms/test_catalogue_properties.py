@@ -49,7 +49,6 @@ RESPONSE, GAUSSIAN = fdp.PureDP(0.5), fdp.Gaussian(1.5)
 NOISE = fdp.DiscreteLaplace(2.0)
 
 
-@pytest.mark.slow
 def test_composition_is_commutative_and_associative():
     whole = fdp.compose(RESPONSE, GAUSSIAN, NOISE)
     other = fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN))
@@ -460,7 +459,6 @@ def test_group_of_discrete_noise_is_a_farther_shift(kind):
     assert (group.sensitivity, float(group.scale)) == (6, 3.0)
 
 
-@pytest.mark.slow
 def test_group_of_dpsgd_on_all_of_the_data_is_gaussian():
     run = fdp.DPSGD(noise_multiplier=4.0, sampling_prob=1.0, num_steps=3)
     gaussian = fdp.Gaussian(2.0).repeat(3)

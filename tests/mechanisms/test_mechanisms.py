@@ -147,7 +147,6 @@ def test_trade_off_function_of_a_subsampled_step(entry):
     _agree(_one_step(entry).bounds(alpha=entry["params"]["alpha"]), entry)
 
 
-@pytest.mark.slow
 def test_trade_off_function_of_a_subsampled_step_in_one_direction():
     for entry in checks("sgm_fp"):
         _agree(_one_step(entry).remove.bounds(alpha=entry["params"]["alpha"]), entry)
@@ -186,7 +185,6 @@ def _delta(mechanism, epsilon=0.7):
     return float(mechanism.delta(epsilon=epsilon, bound=Bound.ESTIMATE))
 
 
-@pytest.mark.slow
 def test_repeating_a_run_multiplies_its_steps():
     longer = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.02, num_steps=750)
     assert _delta(RUN.repeat(3)) == pytest.approx(_delta(longer), rel=1e-11)
@@ -279,8 +277,7 @@ def test_delta_of_no_release(name, epsilon):
 @pytest.mark.parametrize(
     "name",
     [
-        *("Gaussian", "Laplace", "ApproxDP"),
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("no steps", "schedule")),
+        *("Gaussian", "Laplace", "ApproxDP", "schedule"),
     ],
 )
 def test_error_rates_of_no_release(name):
@@ -325,11 +322,6 @@ RELEASES = {
     "ApproxDP": fdp.ApproxDP(epsilon=1.0, delta=0.05),
 }
 EACH = pytest.mark.parametrize("name", RELEASES)
-BUT_DPSGD = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
-)
-"""Its programs take long: test_queries.py compiles them for a curve's comparison."""
 
 
 @EACH
@@ -352,7 +344,7 @@ def test_epsilon_at_delta_zero_and_one(name):
         assert found == pytest.approx(ends.get(name, INF), rel=1e-9)
 
 
-@BUT_DPSGD
+@EACH
 def test_error_rates_at_the_ends(name):
     release = RELEASES[name]
     start = 0.95 if name == "ApproxDP" else 1.0
@@ -362,7 +354,7 @@ def test_error_rates_at_the_ends(name):
         assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
 
 
-@BUT_DPSGD
+@EACH
 def test_bayes_error_at_the_ends(name):
     for bound in Bound:
         assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0

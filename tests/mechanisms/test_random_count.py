@@ -100,7 +100,6 @@ def test_tail_counts_as_disclosure():
     assert found.upper[3] > 2e-9 * (1 - 1e-8)
 
 
-@pytest.mark.slow
 def test_epsilon_inverts_delta():
     deltas = (1e-5, 1e-15, 0.3)
     found = _epsilons(_runs(), jnp.array(deltas))
@@ -191,7 +190,6 @@ def test_nothing_released():
     assert np.all(_deltas(never, 1.0, jnp.array(EPSILONS)).upper[:4] == 0)
 
 
-@pytest.mark.slow
 def test_derivatives_under_vmap():
     """Of a number of mechanisms at once, in every parameter, along the simplex."""
     epsilon, step = 1.0, mp.mpf(10) ** -12
@@ -236,7 +234,6 @@ def _truth_of(epsilon, *, noise, steps, probs):
     return sum(p / total * _gaussian_delta(noise, n, mp.mpf(epsilon)) for n, p in each)
 
 
-@pytest.mark.slow
 def test_mixture_of_compositions_is_that_of_single_releases():
     parts = [fdp.Gaussian(NOISE).repeat(n) for n in STEPS]
     composed = fdp.RevealedMixture(parts, probs=PROBS)
@@ -270,7 +267,6 @@ def test_one_direction_of_dpsgd_with_a_random_number_of_steps():
     assert upper - lower < 1e-7 * upper
 
 
-@pytest.mark.slow
 def test_numbers_within_numbers_and_point_masses():
     """A random number of sessions with a random number of binary answers each."""
     answer = fdp.RandomizedResponse(0.3)
@@ -302,7 +298,7 @@ def _poisson_delta(low, high, epsilon):
     "form",
     [
         "told",
-        pytest.param("halves", marks=pytest.mark.slow),
+        "halves",
     ],
 )
 def test_fractional_numbers_of_counts(form):
@@ -358,7 +354,6 @@ def _triplet_delta(time, epsilon):
     return total
 
 
-@pytest.mark.slow
 def test_fractional_times_of_a_triplet():
     triplet = fdp.LevyTriplet(0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3])
     run = fdp.RandomRepeat(triplet, num_steps=[0.5, 1.5], probs=[0.5, 0.5])
@@ -390,7 +385,6 @@ def test_random_times_of_a_subordinated_gaussian():
     np.testing.assert_allclose(found.estimate, truth, rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_many_sizes_of_jumps_have_fractional_powers():
     """Nine jumps of one size each are one of nine times the rate."""
     split = fdp.LevyTriplet(0.5, jumps=[0.8] * 9, rates=[0.1] * 9)
