@@ -90,7 +90,7 @@ CASES = [
 def test_round_trip_on_random_configurations(kind):
     make, meets = KINDS[kind]
     random = np.random.default_rng(20)
-    for _ in range(20):
+    for _ in range(20 if kind == "ApproxDP" else 5):
         u = random.uniform()
         q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
         target = make(u)
