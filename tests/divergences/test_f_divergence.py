@@ -117,13 +117,6 @@ def test_named_kinks():
         divergences.f_divergence(pair, text)
 
 
-@pytest.mark.slow
-def test_compositions():
-    run = fdp.Laplace(4.0).repeat(10)
-    found = divergences.f_divergence(run, _kl)
-    np.testing.assert_allclose(found, 10 * _laplace(0.25)[0], rtol=3e-5)
-
-
 def test_tradeoff_functions_and_gradients():
     found = divergences.f_divergence(tradeoff.Gaussian(1.0), _chi_squared)
     np.testing.assert_allclose(found, math.expm1(1.0), rtol=1e-9)
