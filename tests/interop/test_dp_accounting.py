@@ -45,11 +45,6 @@ EXCLUDED = {
     ),
     "test_truncated_subsampled_gaussian_basic": "truncated batches are refused",
 }
-SLOW = {
-    *("test_poisson_subsampled_gaussian", "test_mixture_of_gaussians_basic"),
-    *("test_laplace_basic", "test_poisson_subsampled_laplace"),
-    *("test_discrete_laplace_basic", "test_self_composed_subsampled_gaussian"),
-}
 
 
 class TestAsTheirPLDAccountant(pld_suite.PldPrivacyAccountantTest):
@@ -63,13 +58,10 @@ class TestAsTheirPLDAccountant(pld_suite.PldPrivacyAccountantTest):
 
 
 for _name in [x for x in dir(TestAsTheirPLDAccountant) if x.startswith("test")]:
-    _test = getattr(TestAsTheirPLDAccountant, _name)
     if _name.rstrip("0123456789") in EXCLUDED:
         setattr(TestAsTheirPLDAccountant, _name, None)
     elif hasattr(suite.PrivacyAccountantTest, _name):
         setattr(TestAsTheirPLDAccountant, _name, None)  # run above
-    elif _name in SLOW:
-        setattr(TestAsTheirPLDAccountant, _name, pytest.mark.slow(_test))
 
 
 # ------------------------------------------------------------------- random trees

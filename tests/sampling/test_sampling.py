@@ -83,9 +83,7 @@ def test_one_batch_of_a_fixed_size():
         np.testing.assert_allclose(found.max(axis=0), truth, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("size", "records"), [(2, 3), pytest.param(1, 3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("size", "records"), [(2, 3), (1, 3)])
 def test_batches_with_replacement(size, records):
     law = lambda data: batches.with_replacement(data, size)
     step = run(sampling.WithReplacement(batch_size=size, dataset_size=records), REPLACE)
@@ -198,7 +196,6 @@ def test_a_rate_is_short_for_poisson(relation):
 # ---------------------------------------------------------------- truncated Poisson
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("relation", "most"), [(ADD, 2), (ZERO, 1), (REPLACE, 2)])
 def test_truncated_poisson(relation, most):
     law = lambda records: batches.truncated(records, 0.5, most)
@@ -215,7 +212,6 @@ def test_two_truncated_batches():
     check(run(scheme, ADD, 2), twice(law), pairs, points=201, slack=1e-4)
 
 
-@pytest.mark.slow
 def test_vectors_leak_no_more():
     """The proofs say that one dimension is the worst."""
     rng = np.random.default_rng(0)
@@ -255,9 +251,7 @@ def test_cyclic_poisson():
 
 
 # To zero a user out is the same pair as to leave one out.
-@pytest.mark.parametrize(
-    "relation", [ADD, pytest.param(REPLACE, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_examples_of_a_user(relation):
     """Two examples of one user, all of whose values may be anything."""
     law = lambda records: batches.poisson(records, 0.3)

@@ -55,7 +55,6 @@ def test_one_batch_of_a_fixed_size(rate, noise, epsilon, delta):
     np.testing.assert_allclose(found.lower, delta, rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_a_fixed_size_is_far_from_poisson():
     found = run(sampling.FixedSize(prob=0.01), REPLACE, 1000).bounds(delta=1e-5)
     assert float(found.lower) == pytest.approx(13.3608, abs=1e-4)
@@ -191,7 +190,6 @@ def test_truncation_is_never_above_what_dp_accounting_says():
         assert 0 < float(both.delta(epsilon=epsilon)) <= theirs * (1 + 1e-6)
 
 
-@pytest.mark.slow
 def test_examples_of_users():
     parts = [
         fdp.MixtureOfGaussians(1.0, shifts=[0, 1, 2], probs=[0.2, 0.6, 0.2]).repeat(3),
@@ -222,13 +220,11 @@ def test_poisson_by_other_names(scheme):
     alike(run(scheme, num_steps=3), run(sampling.Poisson(0.3), num_steps=3), atol=2e-8)
 
 
-@pytest.mark.slow
 def test_a_batch_that_is_never_cut():
     scheme = sampling.TruncatedPoisson(0.3, batch_size=5, dataset_size=5)
     alike(run(scheme), run(sampling.Poisson(0.3)), atol=2e-8)
 
 
-@pytest.mark.slow
 def test_a_batch_that_is_always_cut():
     """A record that is in the batch is in another one's place, two norms away."""
     scheme = sampling.TruncatedPoisson(1.0, batch_size=100, dataset_size=1000)
