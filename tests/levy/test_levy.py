@@ -314,10 +314,9 @@ def test_bernoulli_releases_tend_to_poisson_at_rate_one_over_n():
     assert gaps[2] < 2 * gaps[1]
 
 
-@pytest.mark.parametrize("n", [400, pytest.param(40_000, marks=pytest.mark.slow)])
-def test_binomial_counts_tend_to_poisson_counts(n):
+def test_binomial_counts_tend_to_poisson_counts():
     """Bernoulli(l / n) n times: beta of two binomial counts, by enumeration."""
-    rates = 0.8, 1.9
+    rates, n = (0.8, 1.9), 400
     ends = [[1 - rate / n, rate / n] for rate in rates]
     limit = jump_limit(fdp.FromProbabilities(*ends).repeat(n).remove)
     counts = np.arange(60, -1, -1)
