@@ -17,7 +17,7 @@ QUIET  := --quiet --disable-pip-version-check
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
 	@echo "make test       the test suite"
-	@echo "make test-all   the same, and what it shows repeated for other mechanisms"
+	@echo "make test-all   the same, and tests that take longer"
 	@echo "make test-compiled PYTEST_ARGS=tests/engines   a part, with compiled programs"
 	@echo "make lint       its size, ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md, SWEEPS.md"

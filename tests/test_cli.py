@@ -82,12 +82,6 @@ def test_calibrated_noise_meets_the_target(capsys):
         pytest.param(
             "noise_multiplier",
             ["--sampling-prob", "0.01", "--num-steps", "1000"],
-            "adv",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "noise_multiplier",
-            ["--sampling-prob", "0.01", "--num-steps", "1000"],
             "ab",
             marks=pytest.mark.slow,
         ),
@@ -96,7 +90,6 @@ def test_calibrated_noise_meets_the_target(capsys):
 def test_calibrate_other_parameters_and_targets(name, fixed, target, capsys):
     flags = {
         "eps": ["--epsilon", "2", "--delta", "1e-6"],
-        "adv": ["--advantage", "0.1"],
         "ab": ["--alpha", "0.01", "--beta", "0.95"],
     }[target]
     assert main(["calibrate", "--solve-for", name, *fixed, *flags]) == 0

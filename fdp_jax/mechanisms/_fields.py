@@ -152,6 +152,18 @@ def as_known(value: Any) -> float | None:
     return None if number is None else float(number)
 
 
+def has_whole_steps(mechanism: Any) -> bool:
+    """Whether all numbers of steps in a mechanism are known, and none is a fraction."""
+    own = [
+        getattr(mechanism, x.name)
+        for x in dataclasses.fields(mechanism)
+        if x.metadata.get(_SEARCH) is STEPS
+    ]
+    numbers = [known(x) for x in jax.tree.leaves(own)]
+    whole = all(x is not None and np.all(x == np.round(x)) for x in numbers)
+    return whole and all(map(has_whole_steps, mechanism.made_of()))
+
+
 def as_float(value: Any) -> Float[Array, ""]:
     """A parameter inside a float64 computation."""
     return jnp.asarray(value, jnp.result_type(float))

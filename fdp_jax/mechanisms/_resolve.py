@@ -65,6 +65,7 @@ from ..losses import (
     listed_outputs,
     separated,
 )
+from ._fields import has_whole_steps
 
 if TYPE_CHECKING:
     from ._base import AbstractMechanism, _Query
@@ -93,6 +94,8 @@ class Resolved:
     """What is known of the mechanism's steps; see `AbstractMechanism.known_steps`."""
     attained: "AbstractMechanism | None" = None
     """Where lower bounds of what is leaked come from, if not from the losses."""
+    whole_steps: bool = False
+    """Whether no derivative is in a number of steps, and none of them is a part."""
 
     def settled(
         self,
@@ -213,9 +216,8 @@ class Resolved:
         batches are not: one row would bring all of them to the grid.  Their rows ask
         the host one by one instead.
         """
-        whole = float(self.known_steps[1] or 0.5).is_integer()
-        known = outside_transformations() or (whole and not is_traced(found.status))
-        return known and leaves_doubt(found)
+        looks = self.whole_steps and not is_traced(found.status)
+        return (outside_transformations() or looks) and leaves_doubt(found)
 
     def _spectral(
         self,
@@ -271,7 +273,9 @@ def resolve(guarantee: "_Query") -> Resolved:
     attained = mechanism.attained()
     steps = mechanism.known_steps()
     composed = dataclasses.replace(_loss_of(mechanism), method=method)
-    return _resolved(composed, direction, steps, attained)
+    found = _resolved(composed, direction, steps, attained)
+    whole = float(steps[1] or 0.5).is_integer() or has_whole_steps(mechanism)
+    return dataclasses.replace(found, whole_steps=whole)
 
 
 def has_ladder(guarantee: "_Query") -> bool:

@@ -197,9 +197,6 @@ def test_perfect_attacks_and_blind_ones():
     assert p_value == pytest.approx(0.25, rel=0.02)
 
 
-_NAMES = "true_positives", "false_negatives", "false_positives", "true_negatives"
-
-
 def test_counts_in_another_order_are_refused():
     with pytest.raises(TypeError, match=r"by name, got 4 without .*tn, fp, fn, tp"):
         fdp.audit.Counts(1, 2, 3, 4)  # pyright: ignore[reportCallIssue]

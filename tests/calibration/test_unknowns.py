@@ -116,7 +116,6 @@ def test_mechanisms_without_fractions_get_whole_steps():
     assert fdp.Laplace(30.0).repeat(count + 1).epsilon(delta=1e-5) > 1.0
 
 
-@pytest.mark.slow
 def test_the_largest_group():
     found = fdp.calibrate(fdp.Gaussian(20.0), TARGET, solve_for="size")
     assert float(found.value) == np.floor(20.0 / _sigma())
@@ -227,7 +226,6 @@ def test_parameters_of_a_subordinated_gaussian(name):
     assert reached == pytest.approx(1e-3, rel=1e-8)
 
 
-@pytest.mark.slow
 def test_the_index_of_a_subordinated_gaussian_is_below_one():
     target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
     with pytest.raises(fdp.UnreachableTarget, match=r"no index in \[0, 0.999\]"):
@@ -251,7 +249,6 @@ def test_time_of_jumps_alone():
     assert float(found.value) == pytest.approx(root, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_a_factor_of_random_numbers():
     """One and two Gaussians, times a factor that is no whole number."""
 

@@ -40,7 +40,6 @@ def _epsilon(*point):
     return float(_dpsgd(*point).epsilon(delta=DELTA, bound=Bound.ESTIMATE))
 
 
-@pytest.mark.slow
 @few
 @given(parameters, st.floats(-1.0, 12.0), st.floats(1e-4, 1 - 1e-4))
 def test_estimates_lie_within_their_bounds(point, epsilon, prior):
@@ -77,7 +76,6 @@ def test_epsilon_inverts_delta(point, log_delta):
     assert float(run.log_delta(epsilon=upper, bound=Bound.ESTIMATE)) <= log_delta
 
 
-@pytest.mark.slow
 @few
 @given(parameters, st.floats(0.0, 8.0))
 def test_directions_are_reflections(point, epsilon):
@@ -88,7 +86,6 @@ def test_directions_are_reflections(point, epsilon):
     assert remove == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.slow
 @few
 @given(parameters, st.floats(1e-3, 1 - 1e-3))
 def test_bayes_error_is_the_profile(point, prior):
@@ -102,12 +99,13 @@ def test_bayes_error_is_the_profile(point, prior):
 ALPHAS = np.concatenate([[0.0], np.geomspace(1e-6, 0.2, 6), np.linspace(0.25, 1, 6)])
 
 
+# One by one, which is interpreted: to compile a query of an array takes a minute.
 @pytest.mark.slow
-@few
+@settings(few, max_examples=5)
 @given(parameters)
 def test_trade_off_function_is_one(point):
     run = _dpsgd(*point)
-    beta = np.asarray(run.beta(alpha=ALPHAS, bound=Bound.ESTIMATE))
+    beta = np.asarray([run.beta(alpha=a, bound=Bound.ESTIMATE) for a in ALPHAS])
     assert beta[-1] == 0
     assert np.all(beta >= 0)
     assert np.all(beta <= 1 - ALPHAS + 1e-14)
@@ -122,25 +120,14 @@ def test_trade_off_function_is_one(point):
 # Peers under-report here: dp-accounting's PLD and several others lose the far tail.
 # delta, and epsilon to the digits known from them all, the last one rounded.
 FAR = [
-    (_dpsgd(1.0, 0.01, 1e4), "1e-9", "8.7654386"),
-    (_dpsgd(1.0, 0.01, 1e4), "1e-10", "9.3161385"),
-    (_dpsgd(1.0, 0.01, 1e4), "1e-11", "9.8420"),
-    (_dpsgd(1.0, 0.01, 1e4), "1e-12", "10.3467"),
-    (_dpsgd(1.0, 0.01, 1e4), "1e-13", "10.833"),
     (fdp.Gaussian(40.0).repeat(1000), "1e-10", "5.067983"),
     (fdp.Gaussian(40.0).repeat(1000), "1e-15", "6.3515"),
     (fdp.Gaussian(40.0).repeat(1000), "1e-20", "7.4179"),
 ]
 
 
-# DP-SGD is slow here: test_peer_vectors.py asks for the same numbers.
-@pytest.mark.parametrize(
-    ("release", "delta", "epsilon"),
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] * isinstance(case[0], fdp.DPSGD))
-        for case in FAR
-    ],
-)
+# Of DP-SGD test_spectral.py has the tail.
+@pytest.mark.parametrize(("release", "delta", "epsilon"), FAR)
 def test_far_tail_is_never_under_reported(release, delta, epsilon):
     unit = 10.0 ** -len(epsilon.partition(".")[2])
     bounds = release.remove.bounds(delta=float(delta))
@@ -231,7 +218,6 @@ def test_jit_agrees_and_compiles_once(eager):
     np.testing.assert_allclose(found, eager, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_vmap_agrees_with_a_loop(eager):
     sigma, delta = (jnp.asarray(x) for x in zip(*POINTS, strict=True))
     np.testing.assert_allclose(jax.vmap(_ask)(sigma, delta), eager, rtol=1e-12)
@@ -248,7 +234,6 @@ def test_queries_broadcast_over_arrays():
         np.testing.assert_allclose(found.lower[index], one.lower, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_many_thresholds_are_answered_in_batches():
     alpha = np.linspace(0, 1, 77)
     gaussian = fdp.Gaussian(1.0)

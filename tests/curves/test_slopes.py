@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import scipy.stats
 
@@ -118,11 +119,37 @@ def test_what_tells_next_to_nothing_is_vague_where_it_is_differentiated(lower, v
     assert found == [vague, False]
 
 
-@pytest.mark.slow
 def test_slopes_where_losses_move_each_at_its_own_pace():
     beta = lambda s: fdp.Skellam(s).beta(alpha=0.1, bound="estimate")
     change = beta(2.3 + 1e-4) - beta(2.3 - 1e-4)
     assert jax.grad(beta)(2.3) == pytest.approx(float(change) / 2e-4, rel=1e-6)
+
+
+# One Gaussian, and two that are like it.
+@pytest.mark.parametrize(
+    "noise", [fdp.Gaussian(2.0), fdp.Schedule(fdp.Gaussian, np.full(2, math.sqrt(8)))]
+)
+def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them(noise):
+    """Contours alone say little of them; the truth is a sum over the integers."""
+
+    def truth(scale):
+        k = np.arange(-20, 22)
+        log_mass = -0.5 * np.square([k / scale, (k - 1) / scale])
+        p, q = np.exp(log_mass) * (k < 21, k > -20)
+        gaps = 0.9 - np.diff(log_mass, axis=0)[0, 1:-1]
+        near, far = (scipy.stats.norm.sf(2 * gaps + x) for x in (-0.25, 0.25))
+        told = q[1:-1] * near - np.exp(0.9) * p[1:-1] * far
+        return np.log((q[-1] + np.sum(told)) / np.sum(p))
+
+    def log_delta(scale):
+        counts = fdp.DiscreteGaussian(scale, truncation=20)
+        return fdp.compose(noise, counts).remove.log_delta(epsilon=0.9)
+
+    with jax.enable_x64(True):
+        found, slope = jax.value_and_grad(log_delta)(2.3)
+    assert found == pytest.approx(truth(2.3), abs=1e-7)
+    change = truth(2.3 + 1e-5) - truth(2.3 - 1e-5)
+    assert slope == pytest.approx(change / 2e-5, rel=1e-7)
 
 
 @pytest.mark.slow

@@ -34,7 +34,6 @@ def _mu_of_pure(epsilon):
         (fdp.Laplace(1.0), math.exp(-1)),
         (fdp.RandomizedResponse(1.0).repeat(3), 3 * math.tanh(0.5)),
         (RUN, 2000 / (2 * 9.4**2)),
-        pytest.param(RUN.remove, 2000 / (2 * 9.4**2), marks=pytest.mark.slow),
         (fdp.ApproxDP(epsilon=1.0, delta=1e-9), INF),
     ],
 )
@@ -49,7 +48,6 @@ def test_zcdp_closed_forms(mechanism, rho):
     [
         fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.3, num_steps=10).add,
         fdp.compose(fdp.Laplace(1.0), fdp.Gaussian(2.0)),
-        pytest.param(fdp.compose(fdp.Laplace(1.0), RUN).add, marks=pytest.mark.slow),
     ],
 )
 def test_zcdp_holds_at_every_order_and_is_close(side):
@@ -74,14 +72,14 @@ def test_zcdp_derivative():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1e-3, 0.2, 1.0, 4.0, 30.0])
-def test_pure_epsilon_as_gaussian(epsilon):
-    found = divergences.gdp(fdp.RandomizedResponse(epsilon))
-    truth = _mu_of_pure(epsilon)
-    assert truth <= exact(found.mu) <= truth * (1 + 1e-11)
-    assert exact(found.mu_lower) <= truth
-    if 0.1 < epsilon < 10:
-        assert exact(found.mu_lower) >= truth * (1 - 1e-6)
+def test_pure_epsilon_as_gaussian():
+    for epsilon in (1e-3, 0.2, 1.0, 4.0, 30.0):
+        found = divergences.gdp(fdp.RandomizedResponse(epsilon))
+        truth = _mu_of_pure(epsilon)
+        assert truth <= exact(found.mu) <= truth * (1 + 1e-11), epsilon
+        assert exact(found.mu_lower) <= truth, epsilon
+        if 0.1 < epsilon < 10:
+            assert exact(found.mu_lower) >= truth * (1 - 1e-6), epsilon
 
 
 def test_gaussian_parameter_published():
@@ -94,13 +92,6 @@ def test_gaussian_parameter_published():
     found = divergences.gdp(fdp.RandomizedResponse(math.log((2 - p) / p))).mu
     np.testing.assert_allclose(found, 0.25132269371, rtol=1e-10)
     assert abs(float(found) - entry["value"]) < entry["tolerance"]
-
-
-@pytest.mark.slow
-def test_gaussian_parameter_of_gaussians():
-    found = divergences.gdp(fdp.Gaussian(0.8))
-    np.testing.assert_allclose(found.mu, 1.25, rtol=1e-11)
-    assert float(found.regret) < 1e-11
 
 
 @pytest.mark.slow
@@ -120,12 +111,7 @@ def test_gaussian_parameter_closed_forms():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "delta"),
-    [
-        (fdp.RandomizedResponse(0.9), 0.0),
-        (fdp.RandomizedResponse(0.3).repeat(10), 0.0),
-        (fdp.Laplace(0.4), 0.0),
-        (RUN, 1e-10),
-    ],
+    [(fdp.RandomizedResponse(0.3).repeat(10), 0.0), (RUN, 1e-10)],
 )
 def test_gaussian_parameter_certifies(mechanism, delta):
     found = divergences.gdp(mechanism, delta=delta)
@@ -157,7 +143,6 @@ def test_regret_published():
     assert found > entry["value"]  # theirs is the maximum over a grid
 
 
-@pytest.mark.slow
 def test_regret_is_the_largest_difference_of_bayes_errors():
     priors = np.append(np.linspace(0.5, 0.99, 491), 1 / (1 + math.exp(-1)))
     one, mu = fdp.Laplace(1.0), 1.2

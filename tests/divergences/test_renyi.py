@@ -143,7 +143,6 @@ def test_bounded_losses(size, order):
         assert abs(found / truth - 1) < 1e-13
 
 
-@pytest.mark.slow
 def test_composition_adds():
     parts = fdp.Laplace(2.0), fdp.Gaussian(3.0), _sampled(1.0, 0.1, 7.5)
     whole = fdp.compose(parts[0].repeat(3), *parts[1:])
@@ -154,7 +153,6 @@ def test_composition_adds():
         np.testing.assert_allclose(total, 3 * one[0] + one[1] + one[2], rtol=1e-14)
 
 
-@pytest.mark.slow
 def test_both_directions_take_the_larger():
     run = _sampled(1.0, 0.3, 2.0)
     for order in (0.7, 1.0, 3.0):
@@ -187,7 +185,6 @@ def test_infinite_losses():
     assert divergences.max_divergence(leaky) == INF
 
 
-@pytest.mark.slow
 def test_nothing_released():
     runs = [_sampled(1.0, 0.0, 5.0), _sampled(INF, 0.5, 5.0), _sampled(1.0, 0.5, 0.0)]
     runs += [fdp.Laplace(INF), fdp.ApproxDP(epsilon=1.0, delta=0.3).repeat(0)]
@@ -199,7 +196,6 @@ def test_nothing_released():
         assert float(divergences.clt_gdp(run)) == 0.0
 
 
-@pytest.mark.slow
 def test_full_sampling_is_gaussian():
     orders = np.array([0.5, 1.0, 3.0, 1e3])
     for side in ("remove", "add"):
@@ -239,7 +235,6 @@ def test_chernoff_information():
     np.testing.assert_allclose(slope, difference, rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_chernoff_information_of_either_direction_is_the_same():
     run = _sampled(0.5, 0.1, 3.0)
     both = divergences.chernoff_information(run)

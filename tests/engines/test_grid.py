@@ -160,8 +160,7 @@ def _two_steps(s, q, epsilon, add) -> Any:
         (1.0, 0.01, 0.5, "remove"),
         (1.0, 0.01, 3.0, "remove"),
         (0.5, 0.1, 1.0, "remove"),
-        pytest.param(1.0, 0.01, 0.015, "add", marks=pytest.mark.slow),
-        pytest.param(0.5, 0.1, 0.1, "add", marks=pytest.mark.slow),
+        (0.5, 0.1, 0.1, "add"),
     ],
 )
 def test_two_subsampled_steps(s, q, epsilon, direction):
@@ -230,7 +229,6 @@ def test_far_tail_is_bounded(entry):
     assert abs(exact(bounds.estimate) / truth - 1) < 1e-4
 
 
-@pytest.mark.slow
 def test_mixed_with_point_masses():
     # A decaying part and atoms: both engines can.
     run = fdp.compose(fdp.Laplace(1.0).repeat(2), fdp.Gaussian(2.0))
@@ -287,23 +285,6 @@ def test_vmap_agrees_with_a_loop():
 # -- which engine ------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_contours_stop_where_quadratures_would_fail():
-    """Both engines certify it; contours that went four times as far did not."""
-    steps = [
-        fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=1)
-        for s in (1.0, 1.1)
-    ]
-    run = fdp.compose(*steps)
-    grid, contours = (
-        run.using(engine).bounds(delta=1e-5) for engine in ("grid", "spectral")
-    )
-    assert contours.status == fdp.Status.TIGHT
-    assert grid.lower <= contours.upper
-    assert contours.lower <= grid.upper
-    assert contours.upper - contours.lower < 1e-7
-
-
 def test_loose_spectral_bounds_get_a_second_opinion():
     run = fdp.compose(
         *(
@@ -339,7 +320,6 @@ def test_unknown_or_unavailable_engine():
 # -- the number of points ----------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_more_points_narrow_the_bracket_by_their_square():
     # Many releases of bounded range 1e-3: the certificate counts every one of them.
     run = fdp.ExponentialMechanism(1e-3).repeat(1_000_000)

@@ -44,7 +44,6 @@ def mixed_cumulant(count, sign):
     return lambda z: one.cumulant(z) + other.cumulant(z, sign)
 
 
-RIGHT = jnp.zeros((), bool)
 for_epsilon = jitted(jax.vmap(_saddle.saddle_for_epsilon, (None, None, 0, 0)))
 for_log_delta = jitted(jax.vmap(_saddle.saddle_for_log_delta, (None, None, 0)))
 log_moments = jitted(_saddle.log_moments)

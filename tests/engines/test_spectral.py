@@ -140,14 +140,14 @@ def _value_and_gradient(sigma, q, steps, log_delta, direction):
     return jax.value_and_grad(epsilon, argnums=(0, 1, 2, 3))(sigma, q, steps, log_delta)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", dpsgd_truth("eps"), ids=lambda e: e["id"])
-def test_slope_in_noise_agrees_with_truth(entry):
-    log_delta = float(mp.log(mp.mpf(entry["delta"])))
-    _, slopes = _value_and_gradient(
-        entry["sigma"], entry["q"], float(entry["N"]), log_delta, entry["direction"]
-    )
-    assert float(slopes[0]) == pytest.approx(float(entry["deps_dsigma"]), rel=1e-8)
+def test_slopes_in_noise_agree_with_truth():
+    for entry in dpsgd_truth("eps"):
+        log_delta = float(mp.log(mp.mpf(entry["delta"])))
+        _, slopes = _value_and_gradient(
+            entry["sigma"], entry["q"], float(entry["N"]), log_delta, entry["direction"]
+        )
+        slope = float(entry["deps_dsigma"])
+        assert float(slopes[0]) == pytest.approx(slope, rel=1e-8), entry["id"]
 
 
 # Richardson differences of a contour integral in NumPy: epsilon, then its derivatives
@@ -188,31 +188,25 @@ def test_gradient_agrees_with_differences_of_another_program(point, value, slope
         assert float(slope) == pytest.approx(float(text), abs=tolerance)
 
 
-POINTS = [
-    ((1.0, 0.01, 1000.0, -11.5), "remove"),
-    ((1.0, 0.01, 1000.0, -11.5), "add"),
-    ((0.7, 0.004, 14062.0, -25.0), "remove"),
-    ((21.0, 0.9, 1500.0, -9.0), "remove"),
-    ((3.0, 0.3, 77.5, -40.0), "add"),
-]
-
-
-# One of "add" at least: the truths above are, but for those in noise, of "remove".
+# Of "add": the truths above are, but for those in noise, of "remove".
 @pytest.mark.parametrize(
-    ("point", "direction"),
-    [pytest.param(*p, marks=[pytest.mark.slow] * (p != POINTS[1])) for p in POINTS],
+    "point",
+    [
+        (1.0, 0.01, 1000.0, -11.5),
+        (3.0, 0.3, 77.5, -40.0),
+    ],
 )
 @pytest.mark.parametrize("index", range(4), ids=["sigma", "q", "steps", "log_delta"])
-def test_gradient_agrees_with_differences_of_the_value(point, direction, index):
+def test_gradient_agrees_with_differences_of_the_value(point, index):
     point = np.asarray(point)
-    _, slopes = _value_and_gradient(*point, direction)
+    _, slopes = _value_and_gradient(*point, "add")
 
     def difference(step):
         ends = []
         for sign in (1, -1):
             moved = point.copy()
             moved[index] *= 1 + sign * step
-            ends.append(float(_value_and_gradient(*moved, direction)[0]))
+            ends.append(float(_value_and_gradient(*moved, "add")[0]))
         return (ends[0] - ends[1]) / (2 * step * point[index])
 
     # Richardson extrapolation of central differences.

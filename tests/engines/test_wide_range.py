@@ -128,7 +128,6 @@ def test_moments_are_upper_bounds(s, q, orders):
     assert np.isfinite(np.asarray(found[:2])).all()
 
 
-@pytest.mark.slow
 def test_a_fractional_composition_on_the_grid():
     # The grid certifies no fractional powers: what is left is Chernoff's bound.
     run = fdp.DPSGD(noise_multiplier=4.6, sampling_prob=3e-5, num_steps=2.3)

@@ -271,9 +271,6 @@ def _programs(fn, *args):
     return lambda *args, work=1e9: found(args, work)[0]
 
 
-_MANY = np.concatenate([_REAL, 30 * _INSIDE])
-
-
 def test_functions_of_numpy_have_all_digits():
     """Of those that XLA has too, against 60 digits."""
     random = np.random.default_rng(1)

@@ -168,23 +168,15 @@ class Transform(NamedTuple):
     reverse: bool = False
 
 
-def _jvp(f):
-    return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
-
-
 TRANSFORMS = {
     "eager": Transform(lambda f: f, 0),
     "jit": Transform(jax.jit, 0),
     "vmap": Transform(jax.vmap, 0, batched=True),
-    "jit_vmap": Transform(lambda f: jax.jit(jax.vmap(f)), 0, batched=True),
-    "jvp": Transform(_jvp, 1),
     "jacfwd": Transform(jax.jacfwd, 1),
     "jit_jacfwd_jacfwd": Transform(lambda f: jax.jit(jax.jacfwd(jax.jacfwd(f))), 2),
     "grad": Transform(jax.grad, 1, reverse=True),
     "jit_grad": Transform(lambda f: jax.jit(jax.grad(f)), 1, reverse=True),
-    "vmap_grad": Transform(lambda f: jax.vmap(jax.grad(f)), 1, True, True),
     "grad_grad": Transform(lambda f: jax.grad(jax.grad(f)), 2, reverse=True),
-    "jacfwd_grad": Transform(lambda f: jax.jacfwd(jax.grad(f)), 2, reverse=True),
     "jit_vmap_hessian": Transform(
         lambda f: jax.jit(jax.vmap(jax.hessian(f))), 2, True, True
     ),
@@ -212,14 +204,8 @@ def wrapped(f):
     return in_float64(f)
 
 
-# What is shown of the others, put together.
-MADE_OF_OTHERS = {"jit_vmap", "jvp", "vmap_grad", "jacfwd_grad"}
 CASES = [
-    pytest.param(
-        *(f, name),
-        id=f"{f.__name__}-{name}",
-        marks=[pytest.mark.slow] * (name in MADE_OF_OTHERS),
-    )
+    pytest.param(f, name, id=f"{f.__name__}-{name}")
     for f in SMOOTH + FORWARD_ONLY
     for name, transform in TRANSFORMS.items()
     if f in SMOOTH or not transform.reverse

@@ -45,11 +45,6 @@ EXCLUDED = {
     ),
     "test_truncated_subsampled_gaussian_basic": "truncated batches are refused",
 }
-SLOW = {
-    *("test_poisson_subsampled_gaussian", "test_mixture_of_gaussians_basic"),
-    *("test_laplace_basic", "test_poisson_subsampled_laplace"),
-    *("test_discrete_laplace_basic", "test_self_composed_subsampled_gaussian"),
-}
 
 
 class TestAsTheirPLDAccountant(pld_suite.PldPrivacyAccountantTest):
@@ -63,13 +58,10 @@ class TestAsTheirPLDAccountant(pld_suite.PldPrivacyAccountantTest):
 
 
 for _name in [x for x in dir(TestAsTheirPLDAccountant) if x.startswith("test")]:
-    _test = getattr(TestAsTheirPLDAccountant, _name)
     if _name.rstrip("0123456789") in EXCLUDED:
         setattr(TestAsTheirPLDAccountant, _name, None)
     elif hasattr(suite.PrivacyAccountantTest, _name):
         setattr(TestAsTheirPLDAccountant, _name, None)  # run above
-    elif _name in SLOW:
-        setattr(TestAsTheirPLDAccountant, _name, pytest.mark.slow(_test))
 
 
 # ------------------------------------------------------------------- random trees
@@ -102,10 +94,7 @@ def test_gaussian_trees(seed):
     check_tree(trees.tree(rng, trees.GAUSSIAN, depth=3), relation)
 
 
-_SLOW = (pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 6))
-
-
-@pytest.mark.parametrize("seed", [0, *_SLOW, 2, 3, 4, 8])
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 8])
 def test_trees(seed):
     rng = random.Random(100 + seed)
     relation = list(Theirs)[seed % 3]
@@ -130,8 +119,9 @@ def test_a_finer_grid_is_asked_where_that_is_enough():
     assert found.method == "grid"
 
 
+# Two kinds of releases beside each other, and sampled Laplace and mixtures alone.
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [1, 8, 18, 32, 37, 71, 86, 139, 144, 172])
 def test_many_trees(seed):
     check_tree(*_many(seed), deltas=10.0 ** -np.arange(2, 8))
 
@@ -600,11 +590,8 @@ def test_a_calibration_of_theirs_is_one_of_ours():
         pytest.param(
             *(make.from_laplace_mechanism(1.0), 5, 1e-6), marks=pytest.mark.slow
         ),
-        pytest.param(
-            *(make.from_gaussian_mechanism(1.0), 5, 1e-4), marks=pytest.mark.slow
-        ),
     ],
-    ids=["response", "sampled", "nothing", "laplace", "gaussian"],
+    ids=["response", "sampled", "nothing", "laplace"],
 )
 def test_distributions_are_bounded(theirs, count, excess):
     found = from_pld(theirs).repeat(count)

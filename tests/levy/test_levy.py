@@ -67,7 +67,6 @@ def test_profile_of_a_triplet():
     assert exact(TRIPLET.remove.beta(alpha=0.1)) <= truth
 
 
-@pytest.mark.slow
 def test_tail_probability_from_the_slope_of_the_profile():
     # P(X > e) = -e^-e delta'(e).
     truth = _entry("jd.sfX")[0]
@@ -97,7 +96,6 @@ def test_symmetry_is_the_reflection_of_the_tilted_measure():
     np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_triplets_add_and_time_is_real():
     half = TRIPLET.repeat(0.5)
     for made in (half + half, half.repeat(2.0), fdp.compose(half, half)):
@@ -140,9 +138,9 @@ def test_parts_of_a_stack_of_jumps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("farthest", [310.0, 400.0])
-def test_a_rare_jump_that_tells_everything(farthest):
+def test_a_rare_jump_that_tells_everything():
     # Moments that overflow say nothing of it; epsilon is about its size.
+    farthest = 400.0
     sizes = [0.1, -0.1, 0.2, -0.2, 0.3, -0.3, farthest]
     rates = [0.05] * 6 + [0.01 * math.exp(-farthest)]
     loss = LevyTriplet(jumps=sizes, rates=rates).remove
@@ -170,7 +168,6 @@ def test_derivatives_in_all_parameters_and_batches():
     assert float(each[1]) == pytest.approx(float(delta(*args)), rel=1e-12)
 
 
-@pytest.mark.slow
 def test_calibration_finds_the_time():
     target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5)
     found = fdp.calibrate(TRIPLET, target, solve_for="num_steps")
@@ -208,7 +205,6 @@ def test_inverse_gaussian_time():
             assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=1e-11)
 
 
-@pytest.mark.slow
 def test_random_number_of_releases_that_is_told():
     truth, _ = _entry("geomcomp")
     probs = 0.2 * 0.8 ** np.arange(150)
@@ -240,7 +236,6 @@ def test_jumps_of_a_density_dominate_within_their_error():
     assert 0 < found[1] < 0.4 * found[0] < 4e-4
 
 
-@pytest.mark.slow
 def test_bound_of_small_jumps_is_a_bound():
     # Symmetric jumps +-h beside a Gaussian, against the Gaussian in their place.
     h, common = 0.3, 0.4
@@ -272,7 +267,6 @@ def test_bound_of_small_jumps_is_a_bound():
 # ------------------------------------------------------------------------- limits
 
 
-@pytest.mark.slow
 def test_gaussian_limit_of_randomized_responses():
     limit = float(fdp.tradeoff.Gaussian(1.0).beta(alpha=0.1))
     errors, excesses = [], []
@@ -320,10 +314,9 @@ def test_bernoulli_releases_tend_to_poisson_at_rate_one_over_n():
     assert gaps[2] < 2 * gaps[1]
 
 
-@pytest.mark.parametrize("n", [400, pytest.param(40_000, marks=pytest.mark.slow)])
-def test_binomial_counts_tend_to_poisson_counts(n):
+def test_binomial_counts_tend_to_poisson_counts():
     """Bernoulli(l / n) n times: beta of two binomial counts, by enumeration."""
-    rates = 0.8, 1.9
+    rates, n = (0.8, 1.9), 400
     ends = [[1 - rate / n, rate / n] for rate in rates]
     limit = jump_limit(fdp.FromProbabilities(*ends).repeat(n).remove)
     counts = np.arange(60, -1, -1)
@@ -459,7 +452,6 @@ def test_many_jumps_without_a_gaussian_part():
         assert alone.lower <= both.lower <= both.upper <= alone.upper
 
 
-@pytest.mark.slow
 def test_derivatives_with_many_jumps_alone():
     # In all rates, and along the sizes, whose lattice then has another unit.
     for epsilon in (1.03, 0.57):
@@ -482,7 +474,6 @@ def _check_derivatives_of_jumps(epsilon):
     assert np.dot(in_sizes, SIZES) == pytest.approx(along, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_two_triplets_of_many_jumps():
     half = LevyTriplet(jumps=SIZES, rates=0.5 * RATES)
     both = fdp.compose(half, half).remove.using("grid").bounds(epsilon=1.0)

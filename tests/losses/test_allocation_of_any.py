@@ -76,8 +76,6 @@ TELLING = (
     [Fraction(n, 16) for n in (4, 6, 5, 1)],
 )
 FORGETTING = TELLING[1], TELLING[0]
-# The others have these pairs' directions exchanged, or equal losses.
-ONCE = (FAIR, 2), (SKEWED, 1), (TELLING, 1)
 
 
 def from_fractions(pair: Any) -> Any:
@@ -97,14 +95,10 @@ def at(run: Any, sign: int, factors: tuple[Fraction, ...]) -> list[Any]:
 @pytest.mark.parametrize(
     ("pair", "t", "k"),
     [
-        pytest.param(pair, t, k, marks=() if (pair, k) in ONCE else SLOW)
-        for pair in (FAIR, SKEWED, TELLING, FORGETTING)
-        for t, k in ((3, 1), (3, 2))
-    ]
-    + [
-        pytest.param(pair, t, k, marks=SLOW)
-        for pair in (FAIR, SKEWED, TELLING, FORGETTING)
-        for t, k in ((2, 1), (5, 1), (5, 2), (4, 3))
+        *((FAIR, 3, 2), (SKEWED, 3, 1), (TELLING, 3, 1)),
+        pytest.param(SKEWED, 5, 2, marks=SLOW),
+        pytest.param(TELLING, 4, 3, marks=SLOW),
+        (FORGETTING, 5, 1),
     ],
 )
 def test_finite_pairs(pair, t, k):
@@ -144,7 +138,9 @@ def test_largest_loss():
     run = allocated(fdp.PureDP(1.0), 2)
     found = run.bounds(delta=0.0)
     assert found.lower <= 1.0 <= found.upper < 1.001
-    within(run.bounds(delta=1e-9), 1.0, 1e-5)
+    # Of the record left both steps have it with probability (e / (1 + e))^2.
+    mass = (math.e / (1 + math.e)) ** 2
+    within(run.bounds(delta=1e-9), 1.0 + math.log1p(-1e-9 / mass), 1e-5)
 
 
 def test_infinite_losses():
@@ -197,7 +193,7 @@ def laplace_delta(mu, t, eps, sign):
 
 @pytest.mark.parametrize(
     ("b", "t", "eps"),
-    [(1.0, 2, 0.5), (0.5, 3, 0.8), pytest.param(3.0, 3, 0.1, marks=SLOW)],
+    [(1.0, 2, 0.5), (0.5, 3, 0.8)],
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_laplace(b, t, eps, sign):
@@ -221,9 +217,9 @@ def test_laplace_call():
 # -------------------------------------------------------------------- Gaussian noise
 
 
-@pytest.mark.parametrize(("s", "t"), [(3.0, 20), pytest.param(2.0, 50, marks=SLOW)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_gaussian_by_either_path(s, t, sign):
+def test_gaussian_by_either_path(sign):
+    s, t = 3.0, 20
     own = one_side(
         fdp.DPSGD(noise_multiplier=s, sampling=ALLOCATION(t), num_steps=t), sign
     )
@@ -243,11 +239,9 @@ def test_gaussian_by_either_path(s, t, sign):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("s", "t", "k"), [(1.0, 10, 5), (1.0, 100, 10), (3.0, 100, 10)]
-)
-def test_several_participations(s, t, k):
+def test_several_participations():
     """Between what a sum tells and what k epochs do; all steps are plain ones."""
+    s, t, k = 1.0, 10, 5
     run = fdp.DPSGD(
         noise_multiplier=s, sampling=ALLOCATION(t, num_participations=k), num_steps=t
     )
@@ -279,9 +273,7 @@ def test_one_batch_is_the_base(mechanism):
     "mechanism",
     [
         fdp.Laplace(1.0),
-        pytest.param(fdp.DiscreteLaplace(1.0), marks=SLOW),
         pytest.param(fdp.DiscreteGaussian(2.0), marks=SLOW),
-        pytest.param(fdp.PureDP(1.0), marks=SLOW),
         pytest.param(
             fdp.Subsampled(fdp.Laplace(1.0), fdp.sampling.Poisson(0.5)), marks=SLOW
         ),
@@ -311,7 +303,7 @@ def test_brackets(mechanism):
     ("noise", "t", "k", "delta", "bracket"),
     [
         # Examples 1 and 2.1 of its tutorial, and one epoch to 0.05.
-        pytest.param(1.0, 1000, 5, 1e-8, (1.3166653, 1.3564735), marks=SLOW),
+        (1.0, 1000, 5, 1e-8, (1.3166653, 1.3564735)),
         (3.0, 100, 5, 1e-6, (0.6879998, 0.7273167)),
         (1.0, 100, 1, 1e-6, (0.8503004, 0.8689758)),
     ],
@@ -340,19 +332,6 @@ def test_search_for_batches():
     epoch = fdp.DPSGD(noise_multiplier=1.0, sampling=ALLOCATION(10**6), num_steps=10**6)
     found = epoch.bounds(epsilon=0.5)
     assert found.lower <= found.estimate <= found.upper < 1e-15
-
-
-@pytest.mark.slow
-def test_calibration_of_batches():
-    run = lambda t: fdp.DPSGD(
-        noise_multiplier=1.0, sampling=ALLOCATION(t), num_steps=1000
-    )
-    target = fdp.targets.ApproxDP(epsilon=0.3, delta=1e-6)
-    found = fdp.calibrate(run(None), target, solve_for="num_batches", whole=True)
-    batches = int(found.value)
-    assert (
-        run(batches).epsilon(delta=1e-6) <= 0.3 < run(batches - 1).epsilon(delta=1e-6)
-    )
 
 
 # ------------------------------------------------------------------ transformations

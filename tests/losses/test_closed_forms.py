@@ -179,7 +179,6 @@ epsilon_derivatives = derivatives(lambda p: _gaussian.epsilon(p[0], p[1]))
     ("mu", "log_delta"),
     [
         (1.0, -11.0),
-        pytest.param(0.3, -0.9, marks=pytest.mark.slow),
         (2.0, -0.05),
         pytest.param(1e-3, -3.0, marks=pytest.mark.slow),
     ],
@@ -603,7 +602,6 @@ def test_two_point_epsilon_is_the_inverse(two_point_grid):
     assert used.sum() > 30
 
 
-@pytest.mark.slow
 def test_two_point_epsilon_derivatives():
     epsilon0, delta0, n, epsilon = 0.3, 0.01, 20, 1.7
     k = 13  # the first outcome with a loss above 1.7

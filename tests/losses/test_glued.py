@@ -262,7 +262,6 @@ def _epsilon(noise, prob):
     return _run(noise, prob).epsilon(delta=1e-5)
 
 
-@pytest.mark.slow
 def test_gradients_are_slopes():
     with jax.enable_x64(True):
         found = jax.grad(_epsilon, (0, 1))(1.1, 0.01)

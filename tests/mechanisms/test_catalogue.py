@@ -80,46 +80,23 @@ def _part(mechanism, **params):
     return BUILD[mechanism](**params)
 
 
-AT_ONCE = (
-    "gaussian",
-    "laplace",
-    "randomized_response",
-    "approx_dp",
-    "discrete_gaussian",
-    "staircase",
-    "exponential_mechanism",
-    "subsampled_laplace",
-    "heterogeneous",
-)
-"""One of every kind of loss; the others, and the direction "add", are slow tests."""
-REPEATS = (
-    ("epsilon", "discrete_gaussian(sigma=0.7"),
-    ("log_delta", "discrete_gaussian(sigma=0.7"),
-    ("log_delta", "subsampled_laplace"),
-)
-"""Programs of their own for what is also asked in test_peer_vectors.py."""
+SLOW = {
+    *("kary_randomized_response", "discrete_gaussian", "mixture_of_gaussians"),
+    *("logistic", "generalized_gaussian", "subsampled_discrete_gaussian"),
+    "replace_one_subsampled_gaussian",
+}
+"""Mechanisms of which a program with traced numbers takes more than five seconds."""
 
 
-def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
-    """Entries that one call answers, with a readable name."""
+def _groups(mechanism: str, quantity: str) -> list:
+    """Lists of entries that one call answers."""
     found: dict[str, list] = {}
     for entry in catalogue_truth():
-        if entry["quantity"] == quantity and entry["mechanism"] in mechanisms:
-            shown = ",".join(f"{k}={v}" for k, v in entry["params"].items())
-            side = "" if entry["direction"] == "remove" else "-add"
-            name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
-            found.setdefault(name, []).append(entry)
-    return [
-        pytest.param(
-            group, id=name, marks=() if _is_first(quantity, name) else pytest.mark.slow
-        )
-        for name, group in found.items()
-    ]
-
-
-def _is_first(quantity: str, name: str) -> bool:
-    repeated = any(q == quantity and name.startswith(start) for q, start in REPEATS)
-    return name.split("(")[0] in AT_ONCE and not name.endswith("-add") and not repeated
+        if (entry["mechanism"], entry["quantity"]) == (mechanism, quantity):
+            asked = f"{entry['params']} {entry['count']} {entry['direction']}"
+            found.setdefault(asked, []).append(entry)
+    assert found
+    return [*found.values()]
 
 
 def _build(entry: dict):
@@ -146,23 +123,29 @@ def _contains(bounds, truths, width, rtol, trivial=-math.inf, read=lambda x: x):
         assert abs(estimate - truth) <= rtol * size
 
 
-@pytest.mark.parametrize("entries", _groups("epsilon"))
-def test_epsilon(entries):
-    first = entries[0]
-    deltas = jnp.asarray([float(e["delta"]) for e in entries])
-    bounds = _ask(_build(first), deltas, first["direction"], "delta")
-    # Next to the largest loss the grid resolves 1 / 2^17 of it; closer still the
-    # optimistic end of epsilon may be the trivial one, log(1 - delta).
-    truths = [mp.mpf(e["value"]) for e in entries]
-    _contains(bounds, truths, 4e-5, 1e-6, trivial=0.0)
-    positive = jnp.asarray([float(truth) > 1e-3 for truth in truths])
-    assert jnp.sum(positive & (bounds.lower <= 0)) <= 1
+@pytest.mark.parametrize(
+    "mechanism",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in BUILD],
+)
+def test_epsilon(mechanism):
+    for entries in _groups(mechanism, "epsilon"):
+        first = entries[0]
+        deltas = jnp.asarray([float(e["delta"]) for e in entries])
+        bounds = _ask(_build(first), deltas, first["direction"], "delta")
+        # Next to the largest loss the grid resolves 1 / 2^17 of it; closer still the
+        # optimistic end of epsilon may be the trivial one, log(1 - delta).
+        truths = [mp.mpf(e["value"]) for e in entries]
+        _contains(bounds, truths, 4e-5, 1e-6, trivial=0.0)
+        positive = jnp.asarray([float(truth) > 1e-3 for truth in truths])
+        assert jnp.sum(positive & (bounds.lower <= 0)) <= 1, first
 
 
-@pytest.mark.parametrize("entries", _groups("log_delta", OF_EVERY_KIND))
-def test_delta(entries):
+@pytest.mark.parametrize("mechanism", OF_EVERY_KIND)
+def test_delta(mechanism):
     # By logarithms: the truths are, and their errors are relative ones of delta.
-    first = entries[0]
-    epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
-    bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")
-    _contains(bounds, [mp.mpf(e["value"]) for e in entries], 1e-6, 1e-7, read=mp.log)
+    for entries in _groups(mechanism, "log_delta"):
+        first = entries[0]
+        epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
+        bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")
+        truths = [mp.mpf(e["value"]) for e in entries]
+        _contains(bounds, truths, 1e-6, 1e-7, read=mp.log)

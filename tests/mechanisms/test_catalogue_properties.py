@@ -27,6 +27,10 @@ def _delta(mechanism, epsilon=0.3):
     return float(mechanism.delta(epsilon=epsilon, bound=Bound.ESTIMATE))
 
 
+CELLS = 2e-8
+"""The square of what a cell is wide where one release has 2^17 points, some 1.5e-4."""
+
+
 def _holds(bounds, truth, rtol=1e-8):
     """The truth is inside, up to its own rounding, and the estimate near it.
 
@@ -45,35 +49,15 @@ RESPONSE, GAUSSIAN = fdp.PureDP(0.5), fdp.Gaussian(1.5)
 NOISE = fdp.DiscreteLaplace(2.0)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(
-            fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN)), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            fdp.compose(RESPONSE, fdp.compose(GAUSSIAN, NOISE)), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            fdp.compose(fdp.compose(RESPONSE, GAUSSIAN), NOISE), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_composition_is_commutative_and_associative(other):
+def test_composition_is_commutative_and_associative():
     whole = fdp.compose(RESPONSE, GAUSSIAN, NOISE)
+    other = fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN))
     one, two = whole.bounds(epsilon=0.7), other.bounds(epsilon=0.7)
     # The grid's spacing depends on the order: each estimate is off by 1e-9.
     assert float(one.estimate) == pytest.approx(float(two.estimate), rel=1e-7)
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
 
 
-@pytest.mark.slow
-def test_two_parts_commute():
-    one, two = fdp.compose(RESPONSE, GAUSSIAN), fdp.compose(GAUSSIAN, RESPONSE)
-    assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)
-
-
-@pytest.mark.slow
 def test_repeating_a_composition_repeats_its_parts():
     nested = fdp.compose(RESPONSE.repeat(2), GAUSSIAN).repeat(3)
     flat = fdp.compose(RESPONSE.repeat(6), GAUSSIAN.repeat(3))
@@ -223,12 +207,10 @@ def _normal_pair(scale):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", [0.6, pytest.param(1.5, marks=pytest.mark.slow)])
-def test_gaussian_by_its_densities(scale):
-    gaussian = fdp.Gaussian(scale)
+def test_gaussian_by_its_densities():
+    pair, gaussian = _normal_pair(0.6), fdp.Gaussian(0.6)
     for epsilon in (-1.0, 0.3, 2.5):
-        _holds(_normal_pair(scale).bounds(epsilon=epsilon), _delta(gaussian, epsilon))
+        _holds(pair.bounds(epsilon=epsilon), _delta(gaussian, epsilon), CELLS)
 
 
 def _logistic_delta(mu, epsilon):
@@ -260,9 +242,8 @@ def _logistic_by_its_loss(mu):
     return fdp.FromLossDistribution(**LOGISTIC, loss_range=(-mu, mu), params=mu)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mu", [0.2, 2.0])
-def test_logistic_noise_and_its_loss_distribution(mu):
+def test_logistic_noise_and_its_loss_distribution():
+    mu = 2.0
     for epsilon in (-0.15, 0.0, 0.15):
         truth = _logistic_delta(mu, epsilon)
         for mechanism in (fdp.Logistic(1 / mu), _logistic_by_its_loss(mu)):
@@ -351,11 +332,11 @@ def test_laplace_on_the_grid(epsilon):
     _holds(on_grid, _delta(release, epsilon))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [-0.05, 0.05, 0.5])
-def test_a_subsampled_gaussian_on_the_grid(epsilon):
+def test_a_subsampled_gaussian_on_the_grid():
     step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.2).remove
-    _holds(step.using("grid").bounds(epsilon=epsilon), _delta(step, epsilon))
+    for epsilon in (-0.05, 0.05, 0.5):
+        truth = _delta(step, epsilon)
+        _holds(step.using("grid").bounds(epsilon=epsilon), truth, CELLS)
 
 
 @pytest.mark.parametrize("epsilon", [-0.05, 0.05, 0.5])
@@ -378,14 +359,6 @@ def test_a_subsample_of_everything_is_no_subsample(epsilon):
 
 PARTS = {
     "two": fdp.compose(fdp.PoissonSubsampled(fdp.Laplace(0.8), 0.2), fdp.Gaussian(2.0)),
-    "additive": fdp.compose(
-        fdp.Gaussian(2.0),
-        fdp.Laplace(3.1),
-        fdp.Logistic(2.7),
-        fdp.GeneralizedGaussian(2.4, shape=1.6),
-        fdp.Staircase(0.8, gamma=0.3),
-        fdp.Tulap(0.31, delta=1e-3),
-    ),
     "discrete": fdp.compose(
         fdp.Gaussian(2.0, relation=REPLACE_ONE),
         fdp.DiscreteGaussian(2.3, truncation=20, relation=REPLACE_ONE),
@@ -395,22 +368,13 @@ PARTS = {
         fdp.ExponentialMechanism(0.77, relation=REPLACE_ONE),
         fdp.PermuteAndFlip(0.35, relation=REPLACE_ONE),
     ),
-    "sampled": fdp.compose(
-        fdp.Gaussian(2.0),
-        fdp.PoissonSubsampled(fdp.Laplace(0.8), 0.2),
-        fdp.PoissonSubsampled(fdp.DiscreteLaplace(1.3), 0.3),
-        fdp.MixtureOfGaussians(1.7, shifts=[0.5, 1.0], probs=[0.4, 0.6]),
-        fdp.RevealedMixture([fdp.Laplace(2.9), fdp.Logistic(1.9)], probs=[0.3, 0.7]),
-    ),
 }
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("additive", marks=pytest.mark.slow),
         pytest.param("discrete", marks=pytest.mark.slow),
-        pytest.param("sampled", marks=pytest.mark.slow),
         pytest.param("two", marks=pytest.mark.slow),
     ],
 )
@@ -495,7 +459,6 @@ def test_group_of_discrete_noise_is_a_farther_shift(kind):
     assert (group.sensitivity, float(group.scale)) == (6, 3.0)
 
 
-@pytest.mark.slow
 def test_group_of_dpsgd_on_all_of_the_data_is_gaussian():
     run = fdp.DPSGD(noise_multiplier=4.0, sampling_prob=1.0, num_steps=3)
     gaussian = fdp.Gaussian(2.0).repeat(3)

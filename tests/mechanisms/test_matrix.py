@@ -280,26 +280,19 @@ def test_the_best_banded_strategy_is_found_through_the_calibration():
     assert float(error(rest)) == pytest.approx(best.fun, rel=1e-8)
 
 
-@pytest.mark.parametrize(
-    "relation",
-    ["add_or_remove_one", pytest.param("replace_one", marks=pytest.mark.slow)],
-)
-def test_noise_in_units_of_the_sensitivity_meets_the_target(relation):
+def test_noise_in_units_of_the_sensitivity_meets_the_target():
     target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-6)
     family = fdp.MatrixMechanism(
         None,
         [1.0, 0.5, 0.3],
         num_steps=30,
         sampling=CYCLIC(0.1, num_groups=3),
-        relation=relation,
     )
     ask = functools.partial(fdp.calibrate, family, target, solve_for="noise_multiplier")
     found, searched = ask(), ask(within=(0.1, 100.0))
     reached = found.mechanism.bounds(epsilon=2.0)
-    # The grid, which replacing a record needs, is less precise.
-    width = 1e-6 if relation == "replace_one" else 1e-9
-    assert 1e-6 * (1 - width) < float(reached.upper) <= 1e-6
-    assert float(found.value) == pytest.approx(float(searched.value), rel=width)
+    assert 1e-6 * (1 - 1e-9) < float(reached.upper) <= 1e-6
+    assert float(found.value) == pytest.approx(float(searched.value), rel=1e-9)
     with jax.enable_x64(False):
         single = ask()
         assert single.value.dtype == np.float32

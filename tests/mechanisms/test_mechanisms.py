@@ -147,10 +147,9 @@ def test_trade_off_function_of_a_subsampled_step(entry):
     _agree(_one_step(entry).bounds(alpha=entry["params"]["alpha"]), entry)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", _entries("01.sgm_fp"))
-def test_trade_off_function_of_a_subsampled_step_in_one_direction(entry):
-    _agree(_one_step(entry).remove.bounds(alpha=entry["params"]["alpha"]), entry)
+def test_trade_off_function_of_a_subsampled_step_in_one_direction():
+    for entry in checks("sgm_fp"):
+        _agree(_one_step(entry).remove.bounds(alpha=entry["params"]["alpha"]), entry)
 
 
 def test_a_single_step_of_dpsgd_is_a_subsampled_gaussian():
@@ -186,7 +185,6 @@ def _delta(mechanism, epsilon=0.7):
     return float(mechanism.delta(epsilon=epsilon, bound=Bound.ESTIMATE))
 
 
-@pytest.mark.slow
 def test_repeating_a_run_multiplies_its_steps():
     longer = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.02, num_steps=750)
     assert _delta(RUN.repeat(3)) == pytest.approx(_delta(longer), rel=1e-11)
@@ -264,7 +262,6 @@ NOTHING = {
     "Laplace": fdp.Laplace(INF),
     "ApproxDP": fdp.ApproxDP(epsilon=0.0, delta=0.0),
 }
-DPSGD_LIKE = {"no sampling", "no steps", "infinite noise", "schedule"}
 SILENT = pytest.mark.parametrize("name", NOTHING)
 
 
@@ -280,15 +277,14 @@ def test_delta_of_no_release(name, epsilon):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in DPSGD_LIKE))
-        for name in NOTHING
+        *("Gaussian", "Laplace", "ApproxDP", "schedule"),
     ],
 )
-@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
-def test_error_rates_of_no_release(name, alpha):
-    bounds = NOTHING[name].bounds(alpha=alpha)
-    for value in (bounds.lower, bounds.estimate, bounds.upper):
-        assert float(value) == pytest.approx(1 - alpha, abs=2e-12)
+def test_error_rates_of_no_release(name):
+    for alpha in (0.0, 0.2, 0.7, 1.0):
+        bounds = NOTHING[name].bounds(alpha=alpha)
+        for value in (bounds.lower, bounds.estimate, bounds.upper):
+            assert float(value) == pytest.approx(1 - alpha, abs=2e-12)
 
 
 # As what fills up an array: no step, no sampling, no end of noise; far from others.
@@ -326,11 +322,6 @@ RELEASES = {
     "ApproxDP": fdp.ApproxDP(epsilon=1.0, delta=0.05),
 }
 EACH = pytest.mark.parametrize("name", RELEASES)
-BUT_DPSGD = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
-)
-"""Its programs take long: test_queries.py compiles them for a curve's comparison."""
 
 
 @EACH
@@ -353,7 +344,7 @@ def test_epsilon_at_delta_zero_and_one(name):
         assert found == pytest.approx(ends.get(name, INF), rel=1e-9)
 
 
-@BUT_DPSGD
+@EACH
 def test_error_rates_at_the_ends(name):
     release = RELEASES[name]
     start = 0.95 if name == "ApproxDP" else 1.0
@@ -363,7 +354,7 @@ def test_error_rates_at_the_ends(name):
         assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
 
 
-@BUT_DPSGD
+@EACH
 def test_bayes_error_at_the_ends(name):
     for bound in Bound:
         assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0
@@ -612,9 +603,8 @@ def test_vectors_that_are_next_to_equal():
         assert abs(mp.mpf(float(found)) / truth - 1) < 1e-2
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_outputs_that_are_never_shared(times):
-    pair = fdp.FromProbabilities([1.0, 0.0], [0.0, 1.0]).repeat(times)
+def test_outputs_that_are_never_shared():
+    pair = fdp.FromProbabilities([1.0, 0.0], [0.0, 1.0])
     assert float(pair.beta(alpha=0.1)) == 0
     assert float(pair.tpr(fpr=0.1)) == 1
     assert float(pair.delta(epsilon=3.0)) == 1

@@ -120,18 +120,6 @@ def _agree(bounds, entry: dict) -> None:
     assert bounds.upper - bounds.lower <= 3e-8, shown
 
 
-REPEATS = {
-    "laplace-add-subsampled",
-    "gaussian-replace_one-subsampled",
-    "gaussian-add-subsampled",
-    "mixture_of_gaussians-add-whole",
-    "discrete_laplace-add-subsampled-sensitivity=4",
-    "discrete_gaussian-add-subsampled-sensitivity=1",
-    "discrete_gaussian-remove-subsampled-sensitivity=3",
-}
-"""What compiles long and shows the other direction or noise of a faster test."""
-
-
 def _structures(entries: list[dict], *keys: str) -> list:
     """Groups of entries that one compiled program answers."""
     found: dict[str, list] = {}
@@ -142,10 +130,7 @@ def _structures(entries: list[dict], *keys: str) -> list:
         parts += [f"{key}={p[key]}" for key in keys if key in p]
         found.setdefault("-".join(parts), []).append(entry)
     assert found
-    return [
-        pytest.param(group, id=name, marks=[pytest.mark.slow] * (name in REPEATS))
-        for name, group in found.items()
-    ]
+    return [pytest.param(group, id=name) for name, group in found.items()]
 
 
 def _delta_entries(*mechanisms: str) -> list[dict]:
@@ -226,10 +211,7 @@ def test_profile_of_three_gaussians():
 
 
 # Where one record is added or removed test_spectral.py has the profile to more digits.
-@pytest.mark.parametrize(
-    "adjacency",
-    [pytest.param("add_or_remove_one", marks=pytest.mark.slow), "substitute"],
-)
+@pytest.mark.parametrize("adjacency", ["add_or_remove_one", "substitute"])
 def test_profile_of_dpsgd(adjacency):
     for entry in _only(
         "delta_of_epsilon", "poisson_subsampled_gaussian", adjacency=adjacency
@@ -261,7 +243,6 @@ def test_profile_of_a_noise_schedule():
         assert found == pytest.approx(entry["value"], abs=1e-9)
 
 
-@pytest.mark.slow
 def test_profile_of_composed_black_boxes():
     (entry,) = peer_vectors("delta_of_epsilon", "eps_delta_composition")
     _agree(_black_boxes(entry["params"]).bounds(epsilon=3.0), entry)
@@ -333,7 +314,6 @@ def test_pure_epsilon_of_subsampled_laplace():
     assert float(step.repeat(3).epsilon(delta=0.0)) == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.slow
 def test_epsilon_of_composed_mixtures():
     entry, _ = peer_vectors("epsilon_of_delta", "heterogeneous")
     parts = entry["params"]["parts"]
@@ -369,18 +349,13 @@ def test_advanced_composition_is_no_better():
 
 # ------------------------------------------------------------------------ error rates
 
-_STARTS = [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 5))]
-"""Every fifth entry; the others are slow tests."""
 
-
-@pytest.mark.slow
 def test_advantage_of_dpsgd():
     for entry in peer_vectors("advantage", "poisson_subsampled_gaussian"):
         found = _dpsgd(entry["params"]).remove.delta(epsilon=0.0)
         assert float(found) == pytest.approx(entry["value"], abs=entry["tolerance"])
 
 
-@pytest.mark.slow  # test_spectral.py has it to more digits
 def test_trade_off_function_of_dpsgd():
     for entry in peer_vectors("beta_of_alpha", "poisson_subsampled_gaussian"):
         p = entry["params"]
@@ -404,9 +379,8 @@ def test_power_against_gaussian_noise():
         assert found == pytest.approx(truth, rel=1e-10)  # digits of the recheck
 
 
-@pytest.mark.parametrize("start", _STARTS)
-def test_power_against_randomized_response(start):
-    for entry in peer_vectors("tpr_at_fpr", "randomized_response")[start::5]:
+def test_power_against_randomized_response():
+    for entry in peer_vectors("tpr_at_fpr", "randomized_response"):
         p = entry["params"]
         k, lie = p["num_buckets"], p["noise_parameter"]
         report = fdp.KaryRandomizedResponse(
@@ -421,7 +395,6 @@ def test_power_against_randomized_response(start):
         assert float(bounds.upper) <= entry["value"] + 1e-9
 
 
-@pytest.mark.slow
 def test_power_against_composed_black_boxes():
     for entry in peer_vectors("tpr_at_fpr", "eps_delta_composition"):
         p = entry["params"]
@@ -456,9 +429,8 @@ def test_calibrated_gaussian_noise(entries):
         _brackets(side, entry, entry["value"], entry["tolerance"])
 
 
-@pytest.mark.parametrize("start", _STARTS)
-def test_calibrated_discrete_gaussian_noise(start):
-    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian")[start::5]:
+def test_calibrated_discrete_gaussian_noise():
+    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian"):
         p, tolerance = entry["params"], entry["tolerance"]
         side = lambda s, p=p: _side(_release(p, "", noise=s), p)
         ends = [
@@ -468,7 +440,6 @@ def test_calibrated_discrete_gaussian_noise(start):
         assert min(ends) <= p["delta"] <= max(ends), (p, ends)
 
 
-@pytest.mark.slow
 def test_calibrated_subsampled_discrete_gaussian_noise():
     for entry in peer_vectors("calibrated_sigma", "discrete_gaussian"):
         p = entry["params"]
@@ -498,12 +469,10 @@ def test_calibrated_laplace_noise(sensitivity):
         _brackets(run, entry, entry["value"], entry["tolerance"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sensitivity", [1, 5])
-def test_calibrated_discrete_laplace_noise(sensitivity):
+def test_calibrated_discrete_laplace_noise():
     for entry in peer_vectors("calibrated_parameter", "discrete_laplace"):
         p = entry["params"]
-        if "sampling_prob" in p or p["sensitivity"] != sensitivity:
+        if "sampling_prob" in p or p["sensitivity"] not in (1, 5):
             continue
         run = lambda a, p=p: fdp.DiscreteLaplace(
             1 / a, sensitivity=p["sensitivity"]
@@ -511,7 +480,6 @@ def test_calibrated_discrete_laplace_noise(sensitivity):
         _brackets(run, entry, entry["value"], entry["tolerance"])
 
 
-@pytest.mark.slow
 def test_calibrated_dpsgd_noise():
     quantities = "calibrated_noise_multiplier", "calibrated_standard_deviation"
     for quantity in quantities:

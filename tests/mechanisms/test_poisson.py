@@ -78,7 +78,6 @@ def test_profile_of_both_directions_against_the_definition():
                 assert gap <= room * truth
 
 
-@pytest.mark.slow
 def test_a_bounded_loss_in_one_direction_only():
     # X <= l2 - l1 where no count at all speaks for the record's absence.
     assert float(PAIR.add.epsilon(delta=0.0)) == pytest.approx(1.0, rel=1e-12)
@@ -96,7 +95,6 @@ def test_repeating_adds_rates():
             assert float(run.estimate[i]) == pytest.approx(float(truth), rel=1e-12)
 
 
-@pytest.mark.slow
 def test_different_quotients_compose_on_the_grid():
     both = fdp.compose(PAIR, fdp.PoissonMechanism(2.0, 1.0))
     found = both.remove.bounds(epsilon=0.5)
@@ -191,9 +189,7 @@ def test_estimate_is_unbiased_with_the_stated_variance():
     assert found.var() == pytest.approx(variance, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "name", ["offset", pytest.param("gain", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["offset", "gain"])
 def test_calibration_meets_its_target(name):
     target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
     family = fdp.PoissonMechanism(50.0, 1.0)

@@ -26,9 +26,8 @@ def test_sampled_mechanism_whose_loss_is_almost_one_number(q):
     assert float(found.upper) >= 1 - (1 - q) ** 10 - 1e-5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [0.25, 0.3, 0.5])
-def test_sampled_mechanism_whose_loss_is_almost_one_number_by_the_record_left(q):
+def test_sampled_mechanism_whose_loss_is_almost_one_number_by_the_record_left():
+    q = 0.3
     assert float(_almost_revealed(q).add.bounds(epsilon=0.0).upper) >= q - 1e-5
 
 
@@ -54,7 +53,6 @@ def test_renyi_of_high_order_is_not_that_of_a_loss_with_an_end():
         assert found == pytest.approx(truth, rel=1e-5) or math.isinf(found)
 
 
-@pytest.mark.slow
 def test_a_cut_off_count_and_an_infinite_loss_add_up():
     counts = fdp.PoissonMechanism(offset=1e6, gain=1.0)
     run = fdp.compose(counts, fdp.ApproxDP(epsilon=1e-4, delta=1e-6))
@@ -82,7 +80,6 @@ def test_delta_that_is_mostly_infinite_losses():
     assert found.upper >= gauss
 
 
-@pytest.mark.slow
 def test_infinite_losses_of_a_mixture_do_not_vanish():
     mixture = fdp.RevealedMixture(
         [
@@ -105,17 +102,9 @@ def test_wide_cells_at_tiny_errors(alpha):
     assert float(found) <= alpha * float(ratios[-1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("p", "q", "size", "epsilon", "truth"),
-    [
-        ([0.9, 0.1], [0.1, 0.9], 17, 36.22, 0.610),
-        ([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
-    ],
-)
-def test_large_groups_of_probability_vectors(p, q, size, epsilon, truth):
-    group = fdp.FromProbabilities(p, q).group(size)
-    assert float(group.add.bounds(epsilon=epsilon).upper) >= truth - 1e-3
+def test_large_groups_of_probability_vectors():
+    group = fdp.FromProbabilities([0.6, 0.3, 0.1], [0.15, 0.35, 0.5]).group(26)
+    assert float(group.add.bounds(epsilon=33.83).upper) >= 0.680
 
 
 def test_what_is_printed_is_no_less_than_what_is_claimed():
@@ -126,7 +115,6 @@ def test_what_is_printed_is_no_less_than_what_is_claimed():
     assert "(1, 1e-05)" in fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5).describe()
 
 
-@pytest.mark.slow
 def test_renyi_of_a_random_count_has_derivatives():
     def divergence(s):
         step = fdp.DPSGD(noise_multiplier=s, sampling_prob=0.1, num_steps=1)
@@ -158,7 +146,7 @@ NOISES = pytest.mark.parametrize(
     "noise",
     [
         fdp.Gaussian(2.0),
-        pytest.param(fdp.DiscreteGaussian(2.0), marks=pytest.mark.slow),
+        fdp.DiscreteGaussian(2.0),
     ],
 )
 
@@ -174,7 +162,6 @@ def test_counts_that_were_left_out_are_in_the_upper_bound_alone(noise):
     assert run.bounds(epsilon=jnp.inf).upper == pytest.approx(LOST)
 
 
-@pytest.mark.slow
 @NOISES
 def test_counts_that_were_left_out_in_epsilon(noise):
     # With nothing lost after all, epsilon is as small as this.
@@ -268,9 +255,6 @@ def _exact_overlap(p, q, size):
     [
         ([1 - 1e-5, 1e-14, 1e-5], [1e-5, 1e-14, 1 - 1e-5], 4),
         ([1 - 1e-3, 1e-7, 1e-3 - 1e-7], [1e-4 - 1e-7, 1e-7, 1 - 1e-4], 4),
-        pytest.param(
-            *([0.9, 0.05, 0.05], [0.05, 0.05, 0.9], 17), marks=pytest.mark.slow
-        ),
     ],
 )
 def test_outputs_without_any_loss_are_in_both_ends_for_groups(p, q, size):

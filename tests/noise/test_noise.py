@@ -28,24 +28,13 @@ POLYGON = tradeoff.PiecewiseLinear([0.0, 0.1, 0.2, 0.4, 1.0], [1.0, 0.4, 0.2, 0.
 RUN = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.5)
 
 
-NAMES = (
-    *("gaussian", "gaussian large", "normal", "laplace", "double exponential"),
-    *("tulap", "tulap bounded", "uniform", "polygon", "table", "run"),
-)
-
-
 @functools.cache
 def _noise(name):
     """Different guarantees; the last three are known by numbers only."""
     g = tradeoff
     make = {
         "gaussian": lambda: fdp.canonical_noise(g.Gaussian(1.0)),
-        "gaussian large": lambda: fdp.canonical_noise(g.Gaussian(3.5)),
         "normal": lambda: fdp.canonical_noise(g.Gaussian(0.7), log_concave=True),
-        "laplace": lambda: fdp.canonical_noise(g.Laplace(1.3)),
-        "double exponential": lambda: fdp.canonical_noise(
-            g.Laplace(0.5), log_concave=True
-        ),
         "tulap": lambda: fdp.canonical_noise(TULAP),
         "tulap bounded": lambda: fdp.canonical_noise(
             g.ApproxDP(epsilon=0.6, delta=0.05)
@@ -141,18 +130,9 @@ def test_log_concave_laws_have_their_own_names():
             fdp.canonical_noise(refused, log_concave=True)
 
 
-SLOW = (
-    "gaussian large",
-    "normal",
-    "double exponential",
-    "tulap",
-    "uniform",
-    "polygon",
-    "laplace",
-)
 FEW = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in (*SLOW, "run")))
-    for name in NAMES
+    *("gaussian", "tulap bounded", "table"),
+    *(pytest.param(x, marks=pytest.mark.slow) for x in ("normal", "polygon", "run")),
 ]
 
 
@@ -209,7 +189,6 @@ def test_round_trip_far_into_the_tail(name):
     ("closed", "point"),
     [
         pytest.param(tradeoff.Gaussian(1.3), None, marks=pytest.mark.slow),
-        pytest.param(tradeoff.Laplace(0.8), None, marks=pytest.mark.slow),
         (tradeoff.ApproxDP(epsilon=0.7, delta=0.03), None),
         pytest.param(
             tradeoff.ApproxDP(epsilon=1.0, delta=0.05),
@@ -217,7 +196,7 @@ def test_round_trip_far_into_the_tail(name):
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["gaussian", "laplace", "tulap", "table"],
+    ids=["gaussian", "tulap", "table"],
 )
 def test_closed_forms_are_the_recursion(closed, point):
     one = fdp.canonical_noise(closed)
@@ -442,8 +421,8 @@ def test_gradients_of_the_recursion():
 
 # Slow: test_views.py has the gradient of a sampled curve, and tables are above.
 @pytest.mark.slow
-@pytest.mark.parametrize("tail", [0.3, 1e-4, 1e-6])
-def test_gradients_through_a_sampled_curve_are_the_curves(tail):
+def test_gradients_through_a_sampled_curve_are_the_curves():
+    tail = 1e-6
     # The polygon's own derivative misses by up to 5 %: that of one tangent's slope.
     exact = lambda mu: fdp.canonical_noise(tradeoff.Gaussian(mu)).isf(tail)
 
@@ -558,7 +537,6 @@ def test_rounded_noise():
     ("f", "move", "size"),
     [
         (tradeoff.Gaussian(1.0), 2, 12),
-        pytest.param(tradeoff.Gaussian(1.0), 1, 2, marks=pytest.mark.slow),
         pytest.param(
             *(tradeoff.ApproxDP(epsilon=0.5, delta=0.01), 3, 30), marks=pytest.mark.slow
         ),

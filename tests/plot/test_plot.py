@@ -45,9 +45,12 @@ def _points(ax, label):
     return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
 
 
-@pytest.mark.parametrize("scale", ["linear", "log", "logit"])
 @pytest.mark.parametrize(
-    "kind", ["curve", pytest.param("mechanism", marks=pytest.mark.slow)]
+    ("kind", "scale"),
+    [
+        *(("curve", scale) for scale in ("linear", "log", "logit")),
+        pytest.param("mechanism", "log", marks=pytest.mark.slow),
+    ],
 )
 def test_tradeoff_draws_both_directions(run, curve, scale, kind):
     source = run if kind == "mechanism" else curve
@@ -206,12 +209,8 @@ PICTURES: dict[str, tuple[Any, tuple, dict]] = {
 @pytest.mark.parametrize("case", PICTURES)
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        pytest.param(fdp.plot.paper(), marks=pytest.mark.slow),
-        fdp.plot.paper(2.25, height=2.4),
-    ],
-    ids=["usual", "column", "a third of a page"],
+    [{}, fdp.plot.paper(2.25, height=2.4)],
+    ids=["usual", "a third of a page"],
 )
 def test_legends_lie_beside_the_lines(case, settings):
     draw, (source, *more), options = PICTURES[case]

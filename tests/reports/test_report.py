@@ -55,19 +55,8 @@ def test_text_states_guarantee_relation_and_sampling(report):
     assert max(map(len, text.splitlines())) <= 88
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        fdp.Gaussian(1.0),
-        pytest.param(
-            fdp.DPSGD(noise_multiplier=1.0, sampling_prob=1.0, num_steps=1),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["gaussian", "dp-sgd"],
-)
-def test_vacuous_result_is_said_so(run):
-    report = fdp.reports.privacy_report(run, delta=0.0)
+def test_vacuous_result_is_said_so():
+    report = fdp.reports.privacy_report(fdp.Gaussian(1.0), delta=0.0)
     assert report.epsilon.upper == float("inf")
     assert report.guarantee == "no finite epsilon certified at delta = 0"
     json.dumps(report.to_dict(), allow_nan=False)

@@ -318,14 +318,14 @@ def test_gradients():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.0, 1e-12, 0.3, 1.0])
-def test_gradients_are_finite(alpha):
+def test_gradients_are_finite():
     def beta(mu, share, alpha):
         f = tradeoff.Subsampled(tradeoff.Laplace(mu), share).symmetrized()
         return f.beta(alpha=alpha)
 
-    found = jax.grad(beta, argnums=(0, 1))(1.0, 0.2, alpha)
-    assert np.all(np.isfinite(found))
+    for alpha in (0.0, 1.0):
+        found = jax.grad(beta, argnums=(0, 1))(1.0, 0.2, alpha)
+        assert np.all(np.isfinite(found))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,6 @@ def test_as_mechanism(f):
     )
 
 
-@pytest.mark.slow
 def test_sampling_at_the_smallest_loss():
     """Next to log(1 - p), and with p next to 1, where differences lose digits."""
     pair = tradeoff.TradeOff.from_probabilities([0.5, 0.5, 0.0], [0.0, 0.5, 0.5])

@@ -218,7 +218,6 @@ def test_an_unknown_offset_gains_nothing():
     assert float(QuantizedGaussian.with_unknown_offset(1.0).mu) == 1.0
 
 
-@pytest.mark.slow
 def test_chords_of_any_monotone_family():
     cuts = jax.scipy.stats.norm.sf(jnp.arange(-8.0, 9.0))
     f = quantized(fdp.tradeoff.Gaussian(1.0), alpha=cuts)

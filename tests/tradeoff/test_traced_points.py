@@ -265,9 +265,6 @@ def test_traced_scores():
     np.testing.assert_allclose(found, known, rtol=1e-13, atol=1e-14)
 
 
-_error_rates = tradeoff.TradeOff.from_error_rates
-
-
 @pytest.mark.parametrize(
     ("make", "points", "message"),
     [
@@ -306,13 +303,7 @@ def test_bad_points(make, points, message):
         jax.block_until_ready(jitted(make)(*single))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("points", "roc", "profile of one order"),
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("profile", "errors")),
-    ],
-)
+@pytest.mark.parametrize("case", ["points", "roc", "profile of one order", "errors"])
 def test_points_in_float32_programs(case):
     make, truth, tables = CASES[case]
     tables = tables[:SMOOTH].astype(np.float32)

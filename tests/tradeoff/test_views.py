@@ -85,7 +85,6 @@ def test_profile_next_to_the_largest_loss(gap, least):
     assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
 
 
-@pytest.mark.slow
 def test_thresholds_of_a_grid_that_almost_coincide():
     loss, mass = np.asarray([0.9, 1.4, 2.2]), np.asarray([0.17, 0.23, 0.6])
     q = np.append(1 - mass @ np.exp(-loss), mass * np.exp(-loss))
@@ -384,14 +383,14 @@ def test_attack_points_and_scores():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.03, 0.2, 0.6, 0.9])
-def test_gradient_of_a_sampled_curve(alpha):
+def test_gradient_of_a_sampled_curve():
     kind = tradeoff.Gaussian
     sampled = lambda mu, a: tradeoff.TradeOff.of(kind(mu)).beta(alpha=a)
     exact = lambda mu, a: kind(mu).beta(alpha=a)
-    found = jax.grad(sampled, (0, 1))(1.0, alpha)
-    truth = jax.grad(exact, (0, 1))(1.0, alpha)
-    np.testing.assert_allclose(found, truth, rtol=5e-3)
+    for alpha in (0.03, 0.9):
+        found = jax.grad(sampled, (0, 1))(1.0, alpha)
+        truth = jax.grad(exact, (0, 1))(1.0, alpha)
+        np.testing.assert_allclose(found, truth, rtol=5e-3)
 
 
 def test_piecewise_linear_and_its_gradient():

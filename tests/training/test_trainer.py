@@ -1,6 +1,5 @@
 """Whole trainings: digits end to end, resumed, shared out over devices."""
 
-import pathlib
 import subprocess
 import sys
 from typing import Any
@@ -18,7 +17,6 @@ from sklearn.datasets import load_digits
 import fdp_jax as fdp
 from fdp_jax import training
 
-HERE = pathlib.Path(__file__).parent
 TARGET = fdp.targets.ApproxDP(epsilon=8.0, delta=1e-5)
 WIDTH, NORM, RATE = 32, 1.0, 1.0
 
