@@ -455,6 +455,18 @@ def test_demo_writes_its_two_files(tmp_path, capsys):
     assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
 
 
+def test_demo_without_matplotlib_has_no_picture(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fdp_jax.cli._demo.published_runs", lambda: _first(3))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["demo", "--output", str(tmp_path)]) == 0
+    assert "No picture: it needs matplotlib" in capsys.readouterr().out
+    assert [x.name for x in tmp_path.iterdir()] == ["report.json"]
+
+
+def _first(count):
+    return fdp.data.published_runs()[:count]
+
+
 _AT_HALF = math.exp(-0.25)
 # A question about a mechanism, and the answer: of Laplace noise delta(epsilon) is
 # 1 - e^((epsilon - 1/b)/2) and the advantage 1 - e^(-1/(2b)); of k-ary randomized

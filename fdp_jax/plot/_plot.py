@@ -100,6 +100,13 @@ def profile(
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]
     if epsilon.size < 20:
         epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
+    # Next to the largest loss delta falls like a line, of which chords on a logarithmic
+    # scale are far below.
+    log_delta = np.log(np.maximum(np.asarray(source.delta(epsilon=epsilon)), 1e-300))
+    bent = np.diff(log_delta, 2) < -0.06
+    steep = np.append(bent, False) | np.append(False, bent)
+    between = np.geomspace(1e-6, 1.0, 100)[:, None] * np.diff(epsilon)[steep]
+    epsilon = np.union1d(epsilon, epsilon[1:][steep] - between)
     deltas = lambda part: _deltas(part, epsilon)
     _draw_directions(ax, source, epsilon, deltas, label)
     _finish_profile(ax, max_epsilon, "Privacy profile (upper bound)")
