@@ -302,6 +302,15 @@ def test_a_whole_number_of_steps(tmp_path, capsys):
     assert json.loads((tmp_path / "answer.json").read_text())["run"]["num_steps"] == 874
 
 
+def test_verify_tells_that_dp_accounting_has_no_such_sampling(tmp_path, capsys):
+    path = str(tmp_path / "answer.json")
+    run = "--sampling fixed-size --batch-size 250 --dataset-size 1500 --num-steps 60"
+    rest = "--noise-multiplier 2 --relation replace-one --delta 1e-5"
+    assert main(["epsilon", *run.split(), *rest.split(), "--json", path]) == 0
+    assert main(["verify", path]) == 0
+    assert "dp-accounting: no answer for this run (Unsupp" in capsys.readouterr().out
+
+
 def test_verify(tmp_path, capsys):
     path = tmp_path / "answer.json"
     asked = ["epsilon", *RUN, "--delta", "1e-5", "--json", str(path)]

@@ -451,6 +451,48 @@ def test_every_public_call_explains_a_name_that_it_does_not_know():
     assert poor.keys() == _RESULTS
 
 
+# Calls that take numbers apart, and are made where these are traced.
+OUTSIDE = {
+    "privacy_report": lambda x: fdp.reports.privacy_report(fdp.Gaussian(x), delta=0.1),
+    "receipt": lambda x: fdp.reports.privacy_report(fdp.Gaussian(1.0), delta=x),
+    "tradeoff": lambda x: fdp.plot.tradeoff(fdp.Gaussian(x)),
+    "compare": lambda x: fdp.plot.compare(fdp.Gaussian(x), fdp.Gaussian(2.0)),
+    "Scores": lambda x: fdp.audit.Scores(x[None], x[None]),
+    "remaining": lambda x: fdp.Accountant().remaining(
+        fdp.targets.ApproxDP(epsilon=x, delta=1e-5), fdp.Gaussian(1.0)
+    ),
+    "sweep": lambda x: fdp.sweep(
+        fdp.Gaussian, {"noise_multiplier": x}, queries={"epsilon": {"delta": 0.1}}
+    ),
+    "epochs": lambda x: fdp.training.Plan.for_target(
+        T, num_records=32, batch_size=4, num_epochs=x, clipping=1.0
+    ),
+    "rate": lambda x: fdp.training.Plan.for_target(
+        *(T,),
+        num_records=32,
+        sampling=fdp.sampling.Poisson(x),
+        num_epochs=1,
+        clipping=1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_calls_that_need_known_numbers_say_so_in_one_line(case):
+    with pytest.raises(TypeError) as caught:
+        jax.jit(lambda x: OUTSIDE[case](x) and 0.0)(0.5)
+    said = f"{caught.value}"
+    assert said.endswith(" needs known numbers: call it outside of jit, vmap, grad")
+
+
+def test_a_mistake_of_a_users_function_keeps_its_own_message():
+    def asked(x, **row):
+        return 1.0 if x > 0 else 2.0
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        jax.jit(lambda x: fdp.divergences.f_divergence(fdp.Gaussian(x), asked))(1.0)
+
+
 def _tulap():
     return fdp.canonical_noise(fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0))
 

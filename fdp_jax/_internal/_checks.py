@@ -290,7 +290,8 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         shown = repr(value) if isinstance(value, float) else described(value)
         raise ValueError(f"{name} must be a Python integer, got {shown}")
-    require(least <= number <= most, f"{name} must be in [{least}, {most}]", number)
+    shown = number if abs(number) < 1 << 64 else f"{str(number)[:40]}..."
+    require(least <= number <= most, f"{name} must be in [{least}, {most}]", shown)
     return number
 
 

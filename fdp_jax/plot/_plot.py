@@ -80,7 +80,8 @@ def profile(
     Args:
         source: A mechanism, or the curve of one.
         ax: Axes to draw on; a new figure's if None.
-        max_epsilon: Right end of the axis; by default the epsilon at delta = 1e-12.
+        max_epsilon: Right end of the axis, positive; by default the epsilon at
+            delta = 1e-12.
         label: Prefix of the legend entries.
 
     Returns:
@@ -90,11 +91,13 @@ def profile(
         The curves drawn are upper bounds of delta.
 
     Raises:
+        ValueError: If `max_epsilon` is not positive.
         ImportError: If matplotlib is missing.
     """
     source, ax = _both_of(source), _axes(ax)
     if max_epsilon is None:
         max_epsilon = _last_epsilon([source], 1e-12)
+    max_epsilon = _checks.number(_checks.finite_positive)("max_epsilon", max_epsilon)
     # On the curve's own grid its bounds are tightest.
     grid = np.asarray(getattr(source.remove, "epsilon_grid", ()))
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]

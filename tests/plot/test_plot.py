@@ -167,6 +167,12 @@ def test_a_profile_is_not_below_the_truth_between_its_points():
         assert np.all(shown >= 0.99 * exact)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, np.nan, np.inf, "1"])
+def test_profiles_refuse_an_end_that_is_none(wrong):
+    with pytest.raises(ValueError, match="max_epsilon must be a finite positive"):
+        fdp.plot.profile(fdp.Laplace(1.0), max_epsilon=wrong)
+
+
 def test_overlay_draws_profiles():
     runs = _runs()
     ax = fdp.plot.overlay(runs, kind="profile")

@@ -861,7 +861,7 @@ def test_maps_have_the_scale_of_the_grid_and_cells_around_its_values(values, sca
     assert ax.get_yscale() == scale
     assert ax.get_title().endswith("same = 7")
     (mesh,) = [x for x in ax.collections if isinstance(x, QuadMesh)]
-    edges = mesh.get_coordinates()[:, 0, 1]
+    edges = np.asarray(mesh.get_coordinates())[:, 0, 1]
     assert np.all(edges[:-1] < values)
     assert np.all(values < edges[1:])
     assert scale == "linear" or edges[0] > 0
