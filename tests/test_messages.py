@@ -40,6 +40,12 @@ def _run(**changes):
 
 # What is called, and words that the message must hold.
 TABLE = {
+    # Numbers beyond all floats, some of which Python does not even print.
+    "huge group": (lambda: M.group(10**400), "size must be in [1, 64], got 1000000"),
+    "vast group": (lambda: M.group(10**5000), "size must be in", "of 16610 bits"),
+    "vast noise": (lambda: fdp.Gaussian(10**5000), "noise_multiplier", "16610 bits"),
+    "vast delta": (lambda: M.epsilon(delta=10**5000), "delta must", "16610 bits"),
+    "float size": (lambda: M.group(np.float32(2)), "Python integer, got 2.0"),
     # Names of peers, of papers, and misspelt ones.
     "sigma": (lambda: fdp.DPSGD(sigma=1.0), "'sigma'", "did you mean noise_multiplier"),
     "sample_rate": (lambda: fdp.DPSGD(sample_rate=0.1), "mean sampling_prob"),

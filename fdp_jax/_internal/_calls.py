@@ -4,8 +4,6 @@ import difflib
 import functools
 import importlib
 import inspect
-import pathlib
-import traceback
 import types
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
@@ -140,29 +138,13 @@ def called(
         return run(*args, **named)
     except TypeError as error:
         message = wrong_call(name, inspect.signature(meant), args, named)
-        if message is None and _asks_for_numbers(error, (args, named)):
-            message = f"{name} needs known numbers: call it outside of jit, vmap, grad"
         if message is None:
-            raise
+            from ._concrete import asks_for_numbers  # JAX takes a second
+
+            if not asks_for_numbers(error, (args, named)):
+                raise
+            message = f"{name} needs known numbers: call it outside of jit, vmap, grad"
     raise TypeError(message)
-
-
-def _asks_for_numbers(error: TypeError, given: Any) -> bool:
-    """Whether the package has asked JAX for a number that is traced.
-
-    Functions of users that do so, such as a loss, keep JAX's own message.
-    """
-    kind = type(error).__name__
-    if kind != "ConcretizationTypeError" and not kind.startswith("Tracer"):
-        return False
-    import jax  # which is there: the error is its own
-
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
-    frames = [x.filename for x in traceback.extract_tb(error.__traceback__)]
-    own = str(pathlib.Path(__file__).parents[1])
-    foreign = str(pathlib.Path(jax.__file__).parent)
-    asking = [x for x in frames if not x.startswith(foreign)]
-    return traced and asking[-1].startswith(own)
 
 
 def wrong_call(

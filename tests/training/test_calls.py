@@ -27,7 +27,7 @@ WHOLE = {"num_records": 32, "batch_size": 4, "clipping": 1.0}
 class _Unasked(fdp.targets.ApproxDP):
     """What must be refused before a search for it begins."""
 
-    def margin(self, *_):
+    def margin(self, loss):
         raise AssertionError
 
 
