@@ -295,6 +295,15 @@ def test_a_whole_number_of_steps(tmp_path, capsys):
     assert json.loads((tmp_path / "answer.json").read_text())["run"]["num_steps"] == 874
 
 
+def test_verify_tells_that_dp_accounting_has_no_such_sampling(tmp_path, capsys):
+    path = str(tmp_path / "answer.json")
+    run = "--sampling fixed-size --batch-size 250 --dataset-size 1500 --num-steps 60"
+    rest = "--noise-multiplier 2 --relation replace-one --delta 1e-5"
+    assert main(["epsilon", *run.split(), *rest.split(), "--json", path]) == 0
+    assert main(["verify", path]) == 0
+    assert "dp-accounting: no answer for this run (Unsupp" in capsys.readouterr().out
+
+
 def test_verify(tmp_path, capsys):
     path = tmp_path / "answer.json"
     asked = ["epsilon", *RUN, "--delta", "1e-5", "--json", str(path)]
@@ -446,6 +455,18 @@ def test_demo_writes_its_two_files(tmp_path, capsys):
         assert run["epsilon"]["upper"] <= run["claimed_epsilon"], run["id"]
         assert run["noise_multiplier_for_claim"] <= run["noise_multiplier"], run["id"]
     assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
+
+
+def test_demo_without_matplotlib_has_no_picture(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fdp_jax.cli._demo.published_runs", lambda: _first(3))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["demo", "--output", str(tmp_path)]) == 0
+    assert "No picture: it needs matplotlib" in capsys.readouterr().out
+    assert [x.name for x in tmp_path.iterdir()] == ["report.json"]
+
+
+def _first(count):
+    return fdp.data.published_runs()[:count]
 
 
 _AT_HALF = math.exp(-0.25)

@@ -40,6 +40,12 @@ def _run(**changes):
 
 # What is called, and words that the message must hold.
 TABLE = {
+    # Numbers beyond all floats, some of which Python does not even print.
+    "huge group": (lambda: M.group(10**400), "size must be in [1, 64], got 1000000"),
+    "vast group": (lambda: M.group(10**5000), "size must be in", "of 16610 bits"),
+    "vast noise": (lambda: fdp.Gaussian(10**5000), "noise_multiplier", "16610 bits"),
+    "vast delta": (lambda: M.epsilon(delta=10**5000), "delta must", "16610 bits"),
+    "float size": (lambda: M.group(np.float32(2)), "Python integer, got 2.0"),
     # Names of peers, of papers, and misspelt ones.
     "sigma": (lambda: fdp.DPSGD(sigma=1.0), "'sigma'", "did you mean noise_multiplier"),
     "sample_rate": (lambda: fdp.DPSGD(sample_rate=0.1), "mean sampling_prob"),
@@ -449,6 +455,48 @@ def test_every_public_call_explains_a_name_that_it_does_not_know():
             poor[name] = said
     poor.pop("Columns")  # takes all names, those of the columns
     assert poor.keys() == _RESULTS
+
+
+# Calls that take numbers apart, and are made where these are traced.
+OUTSIDE = {
+    "privacy_report": lambda x: fdp.reports.privacy_report(fdp.Gaussian(x), delta=0.1),
+    "receipt": lambda x: fdp.reports.privacy_report(fdp.Gaussian(1.0), delta=x),
+    "tradeoff": lambda x: fdp.plot.tradeoff(fdp.Gaussian(x)),
+    "compare": lambda x: fdp.plot.compare(fdp.Gaussian(x), fdp.Gaussian(2.0)),
+    "Scores": lambda x: fdp.audit.Scores(x[None], x[None]),
+    "remaining": lambda x: fdp.Accountant().remaining(
+        fdp.targets.ApproxDP(epsilon=x, delta=1e-5), fdp.Gaussian(1.0)
+    ),
+    "sweep": lambda x: fdp.sweep(
+        fdp.Gaussian, {"noise_multiplier": x}, queries={"epsilon": {"delta": 0.1}}
+    ),
+    "epochs": lambda x: fdp.training.Plan.for_target(
+        T, num_records=32, batch_size=4, num_epochs=x, clipping=1.0
+    ),
+    "rate": lambda x: fdp.training.Plan.for_target(
+        *(T,),
+        num_records=32,
+        sampling=fdp.sampling.Poisson(x),
+        num_epochs=1,
+        clipping=1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_calls_that_need_known_numbers_say_so_in_one_line(case):
+    with pytest.raises(TypeError) as caught:
+        jax.jit(lambda x: OUTSIDE[case](x) and 0.0)(0.5)
+    said = f"{caught.value}"
+    assert said.endswith(" needs known numbers: call it outside of jit, vmap, grad")
+
+
+def test_a_mistake_of_a_users_function_keeps_its_own_message():
+    def asked(x, **row):
+        return 1.0 if x > 0 else 2.0
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        jax.jit(lambda x: fdp.divergences.f_divergence(fdp.Gaussian(x), asked))(1.0)
 
 
 def _tulap():

@@ -139,6 +139,19 @@ def test_numbers_stand_behind_what_is_shown():
     assert sum(x is not None for x in stated) > 100
 
 
+def test_every_page_is_in_the_navigation_of_the_site():
+    # `make docs` refuses one that is not; it needs more than the suite installs.
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    names = [x for x in dir(fdp) if inspect.ismodule(getattr(fdp, x))]
+    pages = {f"reference/{x}.md" for x in ["fdp_jax", *names]}
+    pages |= {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    pages |= {f"benchmarks/{x.name}" for x in ROOT.glob("benchmarks/*.md")}
+    pages |= {f"notebooks/{x.stem}.md" for x in ROOT.glob("notebooks/*.ipynb")}
+    listed = re.findall(r"([\w/]+\.md)$", navigation, re.MULTILINE)
+    assert pages <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
 def test_every_page_is_run_or_has_nothing_to_run():
     pages = {path.stem for path in DOCS.glob("*.md")}
     run = {path.stem for path in PAGES.values()}

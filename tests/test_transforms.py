@@ -1807,7 +1807,8 @@ EXCEPTIONS = {
         sweeps.Sweep.complete sweeps.Sweep.grid sweeps.Sweep.names
         sweeps.Sweep.queries sweeps.Sweep.summary sweeps.Sweep.to_pandas
         sweeps.Sweep.to_xarray sweeps.Sweep.versions
-        sweeps.Sweep.assign plot.pareto_front plot.sweep_map plot.sweep_page""",
+        sweeps.Sweep.asked sweeps.Sweep.assign plot.pareto_front plot.sweep_map
+        plot.sweep_page""",
     "of steps and files outside of programs, as documented": """
         Accountant.remaining Accountant.history Accountant.save Accountant.load
         interop.from_pld interop.accountant_class interop.to_dp_event

@@ -136,10 +136,14 @@ def called(
     __tracebackhide__ = True
     try:
         return run(*args, **named)
-    except TypeError:
+    except TypeError as error:
         message = wrong_call(name, inspect.signature(meant), args, named)
         if message is None:
-            raise
+            from ._concrete import asks_for_numbers  # JAX takes a second
+
+            if not asks_for_numbers(error, (args, named)):
+                raise
+            message = f"{name} needs known numbers: call it outside of jit, vmap, grad"
     raise TypeError(message)
 
 

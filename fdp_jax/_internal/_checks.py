@@ -287,11 +287,11 @@ def random_key(value: Any) -> jax.Array:
 def whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number that decides a shape, so known to Python."""
     number = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(number, int) or isinstance(number, bool):
-        shown = repr(value) if isinstance(value, float) else described(value)
-        raise ValueError(f"{name} must be a Python integer, got {shown}")
-    require(least <= number <= most, f"{name} must be in [{least}, {most}]", number)
-    return number
+    shown = repr(number) if isinstance(number, float) else described(value)
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    require(is_whole, f"{name} must be a Python integer", shown)
+    require(least <= number <= most, f"{name} must be in [{least}, {most}]", shown)
+    return int(number)
 
 
 def known_whole(name: str, number: float | None) -> int:

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import pathlib
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,6 +15,13 @@ import numpy as np
 from ._batching import anywhere
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
+_UNKNOWN = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_OURS = str(pathlib.Path(__file__).parents[1])
+_THEIRS = str(pathlib.Path(jax.__file__).parent)
 
 # What the state of tracing is outside of all transformations.
 with jax.ensure_compile_time_eval():
@@ -67,6 +76,18 @@ def holds_anywhere(flags: Any) -> bool:
 def is_traced(*values: Any) -> bool:
     """Whether an array among the leaves of some PyTrees is traced."""
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
+
+
+def asks_for_numbers(error: TypeError, given: Any) -> bool:
+    """Whether this package has asked JAX for a number among arguments that is traced.
+
+    Functions of users that do so, such as a loss, keep JAX's own message.
+    """
+    if not isinstance(error, _UNKNOWN) or not is_traced(given):
+        return False
+    frames = [x.filename for x in traceback.extract_tb(error.__traceback__)]
+    asking = [x for x in frames if not x.startswith(_THEIRS)]
+    return bool(asking) and asking[-1].startswith(_OURS)
 
 
 def known(value: Any) -> np.ndarray | None:

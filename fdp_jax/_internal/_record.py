@@ -115,4 +115,6 @@ def described(value: Any) -> str:
     """A value in messages: classes by name, and objects in one short line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, int) and value.bit_length() > 10_000:
+        return f"a number of {value.bit_length()} bits"  # Python does not print it
     return f"fdp_jax.{short(value)}" if isinstance(value, Printed) else short(value)

@@ -23,7 +23,7 @@ converges, and a third change would be below tolerance."""
 _CHECKS = 40
 _MOST = 1e9
 """The excess that infinity counts as."""
-_FIRST_JUMP, _WIDE = 1e-13, 1e-7
+_FIRST_JUMP, _WIDE = 1e-13, 1e-5
 _PROBES = 9
 
 Excess = Callable[[Array], Array]

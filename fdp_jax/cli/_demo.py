@@ -1,6 +1,7 @@
 """Recompute published DP-SGD runs: guarantee, calibrated noise, picture."""
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import time
@@ -24,6 +25,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def demo(folder: pathlib.Path) -> None:
     """Print the table and one report; write `report.json` and `tradeoff.png`.
+
+    There is no picture where matplotlib is missing.
 
     Args:
         folder: Where the two files go; made if it does not exist.
@@ -60,8 +63,12 @@ def demo(folder: pathlib.Path) -> None:
         json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )
     picture = folder / "tradeoff.png"
+    print(f"\nWritten: {path}")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("No picture: it needs matplotlib; install fdp-jax with the extra 'plot'")
+        return
     plot.save(mechanism, picture, title=shown.name)
-    print(f"\nWritten: {path}, {picture}")
+    print(f"Written: {picture}")
 
 
 def _mechanism(run: PublishedRun) -> mechanisms.DPSGD:

@@ -124,6 +124,7 @@ def _peer_epsilon(claim: Claim, mechanism: DPSGD) -> float | str | None:
         import dp_accounting
     except ImportError:
         return "not installed"
+    foreign = dp_accounting.UnsupportedEventError
     try:
         if mechanism.relation is NeighboringRelation.ZERO_OUT:
             return "has no zero-out relation"
@@ -131,5 +132,5 @@ def _peer_epsilon(claim: Claim, mechanism: DPSGD) -> float | str | None:
         accountant = dp_accounting.pld.PLDAccountant(theirs)
         accountant.compose(interop.to_dp_event(mechanism))
         return float(accountant.get_epsilon(claim.query["delta"]))
-    except (NotImplementedError, ValueError, TypeError, KeyError) as error:
+    except (NotImplementedError, ValueError, TypeError, KeyError, foreign) as error:
         return f"no answer for this run ({' '.join(str(error).split())})"

@@ -15,7 +15,7 @@ from .._internal._calls import explained
 from .._internal._extras import imported
 from .._internal._files import write_at_once
 from ..sweeps import Sweep
-from ._sweep import is_wide, require_sweep
+from ._sweep import edges, fixed, is_logarithmic, is_wide, require_sweep
 
 _MOST_ROWS = 50_000
 _WIDTH, _HEIGHT = 640, 480
@@ -33,10 +33,11 @@ def sweep_page(
 ) -> None:
     """Write an interactive map of a sweep to an HTML file that needs nothing else.
 
-    Colors show an answer over two columns.  Under the pointer stand all numbers of a
-    configuration as the table has them, not rounded, or why it was refused; the wheel
-    zooms; the other axes of a grid have menus.  The page holds its data and its
-    programs, so that it can be read without a network and sent by mail.
+    Colors show an answer over two columns, and a line above what is the same
+    everywhere.  Under the pointer stand all numbers of a configuration as the table
+    has them, not rounded, or why it was refused; the wheel zooms; the other axes of a
+    grid have menus.  The page holds its data and its programs, so that it can be read
+    without a network and sent by mail.
 
     Args:
         source: A sweep of at most 50,000 configurations.
@@ -77,19 +78,35 @@ def chart(source: Sweep, query: str, *, x: str | None, y: str | None) -> Any:
             f"shape {source[name].shape}",
         )
     shape = len(set(columns[x].tolist())), len(set(columns[y].tolist()))
-    places = {"x": alt.X(**_axis(columns, x)), "y": alt.Y(**_axis(columns, y))}
+    is_map = x in source.axes and y in source.axes
+    places: dict[str, Any] = {
+        "x": alt.X(**_axis(columns, x, of_axis=is_map)),
+        "y": alt.Y(**_axis(columns, y, of_axis=is_map)),
+    }
+    rows, covered = _rows(source, columns, query), dict(places)
+    for letter, name in ("x", x), ("y", y):
+        if is_map and columns[name].dtype.kind in "fiu":
+            first, last = _add_edges(rows, columns[name], letter)
+            covered[letter] = covered[letter].copy()
+            covered[letter]["field"] = first
+            covered[f"{letter}2"] = {"x": alt.X2, "y": alt.Y2}[letter](field=last)
     color = alt.Color(**_axis(columns, query))
     tips = [
         alt.Tooltip(field=_escaped(name), type="nominal", title=name)
         for name in (*columns, _NOTE)
     ]
-    told = alt.Chart(alt.InlineData(values=_rows(source, columns, query)))
+    told = alt.Chart(alt.InlineData(values=rows))
     drawn = alt.FieldEqualPredicate(field=_NOTE, equal="")
-    answers = told.transform_filter(drawn).mark_square(opacity=1, size=_size(*shape))
+    marked = told.transform_filter(drawn)
+    answers = (
+        marked.mark_rect()
+        if is_map
+        else marked.mark_square(opacity=1, size=_size(*shape))
+    )
     refused = told.transform_filter(alt.LogicalNotPredicate(**{"not": drawn}))
     refused = refused.mark_point(shape="cross", color="#999999")
     layers = alt.layer(
-        answers.encode(**places, color=color, tooltip=tips),
+        answers.encode(**covered, color=color, tooltip=tips),
         refused.encode(**places, tooltip=tips),
     )
     rest = [name for name in source.axes if name in moving and name not in (x, y)]
@@ -102,7 +119,18 @@ def chart(source: Sweep, query: str, *, x: str | None, y: str | None) -> Any:
         )
         chosen = f"datum[{json.dumps(name)}] === {menu.name}"
         layers = layers.add_params(menu).transform_filter(chosen)
-    return layers.properties(width=_WIDTH, height=_HEIGHT).interactive()
+    title = fixed(source, query)
+    return layers.properties(width=_WIDTH, height=_HEIGHT, title=title).interactive()
+
+
+def _add_edges(rows: list[Any], values: np.ndarray, letter: str) -> tuple[str, str]:
+    """The ends of the cells around values, as columns; their names."""
+    names = f"{letter} from", f"{letter} to"
+    axis, places = np.unique(values, return_inverse=True)
+    ends = edges(axis).tolist()
+    for row, place in zip(rows, places.tolist(), strict=True):
+        row |= dict(zip(names, ends[place : place + 2], strict=True))
+    return names
 
 
 def _rows(source: Sweep, columns: dict[str, np.ndarray], query: str) -> list[Any]:
@@ -126,7 +154,9 @@ def _is_shown(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _axis(columns: dict[str, np.ndarray], name: str) -> dict[str, Any]:
+def _axis(
+    columns: dict[str, np.ndarray], name: str, *, of_axis: bool = False
+) -> dict[str, Any]:
     """The axis of a column: numbers on a scale, anything else by its names."""
     import altair as alt
 
@@ -134,7 +164,8 @@ def _axis(columns: dict[str, np.ndarray], name: str) -> dict[str, Any]:
     about = {"field": _escaped(name), "title": name}
     if values.dtype.kind not in "fiu":
         return about | {"type": "nominal"}
-    wide = is_wide(values[np.isfinite(values)])
+    known = values[np.isfinite(values)]
+    wide = is_logarithmic(known) if of_axis else is_wide(known)
     scale = alt.Scale(type="log" if wide else "linear", zero=False, nice=False)
     return about | {"type": "quantitative", "scale": scale}
 

@@ -80,7 +80,8 @@ def profile(
     Args:
         source: A mechanism, or the curve of one.
         ax: Axes to draw on; a new figure's if None.
-        max_epsilon: Right end of the axis; by default the epsilon at delta = 1e-12.
+        max_epsilon: Right end of the axis, positive; by default the epsilon at
+            delta = 1e-12.
         label: Prefix of the legend entries.
 
     Returns:
@@ -90,16 +91,25 @@ def profile(
         The curves drawn are upper bounds of delta.
 
     Raises:
+        ValueError: If `max_epsilon` is not positive.
         ImportError: If matplotlib is missing.
     """
     source, ax = _both_of(source), _axes(ax)
     if max_epsilon is None:
         max_epsilon = _last_epsilon([source], 1e-12)
+    max_epsilon = _checks.number(_checks.finite_positive)("max_epsilon", max_epsilon)
     # On the curve's own grid its bounds are tightest.
     grid = np.asarray(getattr(source.remove, "epsilon_grid", ()))
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]
     if epsilon.size < 20:
         epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
+    # Next to the largest loss delta falls like a line, of which chords on a logarithmic
+    # scale are far below.
+    log_delta = np.log(np.maximum(np.asarray(source.delta(epsilon=epsilon)), 1e-300))
+    bent = np.diff(log_delta, 2) < -0.06
+    steep = np.append(bent, False) | np.append(False, bent)
+    between = np.geomspace(1e-6, 1.0, 100)[:, None] * np.diff(epsilon)[steep]
+    epsilon = np.union1d(epsilon, epsilon[1:][steep] - between)
     deltas = lambda part: _deltas(part, epsilon)
     _draw_directions(ax, source, epsilon, deltas, label)
     _finish_profile(ax, max_epsilon, "Privacy profile (upper bound)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._extras import imported
 from ..sweeps import Sweep
 from ._plot import _axes
 
@@ -31,7 +33,9 @@ def sweep_map(
     """Draw an answer over two axes of a grid: colors, and contour lines with numbers.
 
     What is drawn is the end on the private side.  Refused configurations stay white.
-    Values of an axis that are no numbers have places in their order.
+    Values of an axis that are no numbers have places in their order; numbers that are
+    spaced like powers are drawn on a logarithmic scale.  Above stands what is the same
+    everywhere.
 
     Args:
         source: A complete sweep over a grid.
@@ -70,19 +74,23 @@ def sweep_map(
     ax = _axes(ax)
     (y_name, y), (x_name, x) = axes.items()
     x, y = _places(x, ax.xaxis), _places(y, ax.yaxis)
-    shown = np.ma.masked_invalid(values)
+    across, up = np.argsort(x), np.argsort(y)
+    x, y = x[across], y[up]
+    shown = np.ma.masked_invalid(values[np.ix_(up, across)])
     wide = is_wide(shown.compressed())
-    colors = ax.pcolormesh(
-        x, y, shown, shading="nearest", norm="log" if wide else "linear"
-    )
+    norm = "log" if wide else "linear"
+    colors = ax.pcolormesh(edges(x), edges(y), shown, norm=norm)
     ax.figure.colorbar(colors, ax=ax, label=query)
-    if min(values.shape) > 1 and shown.count() and np.ptp(shown.compressed()) > 0:
-        low, high = shown.min(), shown.max()
-        space = np.geomspace if wide else np.linspace
-        levels = space(low, high, _LEVELS + 2)[1:-1]
+    levels = _levels(shown, wide)
+    if min(values.shape) > 1 and levels.size:
         lines = ax.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
         ax.clabel(lines, fmt="%.3g", fontsize="x-small")
     _finish(ax, (x_name, x), (y_name, y))
+    for letter, places in ("x", x), ("y", y):
+        if is_logarithmic(places):
+            ax.set(**{f"{letter}scale": "log"})
+            _label_powers(getattr(ax, f"{letter}axis"), places)
+    ax.set_title(textwrap.fill(fixed(source, query, at), 70), fontsize="small")
     return ax
 
 
@@ -163,6 +171,63 @@ def _finish(ax: Axes, *columns: tuple[str, np.ndarray]) -> None:
         # To set a scale anew, a linear one too, takes the labels of names away.
         scale = {f"{letter}scale": "log"} if is_wide(numbers) else {}
         ax.set(**{f"{letter}label": name}, **scale)
+
+
+def _label_powers(axis: Axis, places: np.ndarray) -> None:
+    """Round numbers on a logarithmic axis that has few powers of ten."""
+    if places.max() < 1000 * places.min():
+        ticker = imported("matplotlib.ticker", "a picture", "plot")
+        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+
+
+def _levels(shown: np.ma.MaskedArray, wide: bool) -> np.ndarray:
+    """Round numbers between the least and the largest, for contour lines."""
+    if shown.count() == 0:
+        return np.zeros(0)
+    ticker = imported("matplotlib.ticker", "a picture", "plot")
+    low, high = shown.min(), shown.max()
+    decades = np.log10(high / low) if wide else 0.0
+    steps = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 4 else (1.0,)
+    locator = (
+        ticker.LogLocator(subs=steps, numticks=_LEVELS)
+        if wide
+        else ticker.MaxNLocator(_LEVELS)
+    )
+    found = locator.tick_values(low, high)
+    return found[(found > low) & (found < high)]
+
+
+def fixed(source: Sweep, query: str, at: Mapping[str, Any] | None = None) -> str:
+    """A line with what is the same at all places of a picture."""
+    columns = {name: source[name] for name in source.names if source[name].ndim == 1}
+    asked = source.asked.get(query, {}).items()  # a text is the name of a column
+    told = {name: x for name, x in asked if not isinstance(x, str)}
+    told |= {name: x[0] for name, x in columns.items() if len(set(x.tolist())) == 1}
+    numbers = int, float, np.number
+    return ", ".join(
+        f"{name} = {x:.10g}" if isinstance(x, numbers) else f"{name} = {x}"
+        for name, x in (told | dict(at or {})).items()
+    )
+
+
+def edges(places: np.ndarray) -> np.ndarray:
+    """Ends of the cells around the values of an axis, on the scale that it has."""
+    wide = is_logarithmic(places)
+    x = np.log(places) if wide else np.asarray(places, float)
+    half = np.diff(x) / 2 if x.size > 1 else np.full(1, 0.5)
+    found = np.append(x[0] - half[0], x + np.append(half, half[-1])[: x.size])
+    return np.exp(found) if wide else found
+
+
+def is_logarithmic(places: np.ndarray) -> bool:
+    """Whether the values of an axis are spaced like powers, or are far apart."""
+    x = np.unique(places)
+    if x.size < 3 or not x[0] > 0:
+        return bool(x.size == 2 and x[1] > 3 * x[0] > 0)
+    uneven, ratios = [np.ptp(np.diff(y)) / np.ptp(y) for y in (x, np.log(x))]
+    return is_wide(x) or bool(ratios < uneven - 1e-9)
 
 
 def on_front(points: np.ndarray) -> np.ndarray:

@@ -42,6 +42,14 @@ class Sweep:
         return tuple(self._about["queries"])
 
     @property
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """Argument of `bounds` for each query, with its value or its column's name.
+
+        It is empty for what is no such query, as targets and functions are.
+        """
+        return {name: dict(x) for name, x in self._about["queries"].items()}
+
+    @property
     def axes(self) -> dict[str, np.ndarray]:
         """The axes of a grid, in the order of its shape; empty for a table."""
         return {name: np.asarray(x) for name, x in self._about["axes"].items()}
@@ -87,7 +95,7 @@ class Sweep:
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self.table:
             return self.table[name]
-        argument = self._about["queries"].get(name)
+        argument = next(iter(self._about["queries"].get(name, ())), None)
         ends = f"{name}_lower", f"{name}_upper"
         if ends[1] in self.table:
             upper = argument is None or BY_ARGUMENT[argument].upper_is_pessimistic

@@ -236,6 +236,11 @@ def _kept(values: np.ndarray) -> np.ndarray:
     return np.asarray(texts, object)
 
 
+def _plain(value: Any) -> Any:
+    """The argument of a query as JSON has it: numbers, or the name of a column."""
+    return value if isinstance(value, str) else value.tolist()
+
+
 def _numbers(table: Configurations) -> tuple[str, ...]:
     return tuple(name for name in table.names if table.kind(name).kind in "fiu")
 
@@ -280,7 +285,10 @@ def _manifest(workers: _Workers) -> dict[str, Any]:
         "count": table.count,
         "chunk_size": size,
         "names": list(table.names),
-        "queries": {x.label: x.argument for x in workers.problem.queries},
+        "queries": {
+            x.label: {} if x.argument is None else {x.argument: _plain(x.value)}
+            for x in workers.problem.queries
+        },
         "axes": {name: _kept(x).tolist() for name, x in table.axes.items()},
         "versions": versions,
     }

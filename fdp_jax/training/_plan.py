@@ -1,6 +1,7 @@
 """What a private training run is: sampling, clipping, noise and account in one."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -152,21 +153,28 @@ class Plan(Record):
             batch = _checks.whole("batch_size", batch_size, 1, num_records)
             prob = batch / num_records
         else:
+            sampling.require_complete()
             batch, prob = float(sampling.expected_size(num_records)), None
         _checks.require(batch != 0, "sampling must draw records", sampling)
         # Rounding must not add a step: 1.1 epochs of 10 batches are 11.
         steps = math.ceil(float(num_epochs) * num_records / batch * (1 - 1e-12))
-        family = DPSGD(
-            sampling_prob=prob, sampling=sampling, num_steps=steps, relation=relation
+        run = functools.partial(
+            DPSGD,
+            sampling_prob=prob,
+            sampling=sampling,
+            num_steps=steps,
+            relation=relation,
         )
-        found = calibrate(family, target, solve_for="noise_multiplier")
-        assert isinstance(found.mechanism, DPSGD)
-        return cls(
-            found.mechanism,
+        plan = functools.partial(
+            cls,
             num_records=num_records,
             clipping=clipping,
             microbatch_size=microbatch_size,
         )
+        plan(run(noise_multiplier=1.0))  # What it refuses is refused before the search.
+        found = calibrate(run(), target, solve_for="noise_multiplier")
+        assert isinstance(found.mechanism, DPSGD)
+        return plan(found.mechanism)
 
     @property
     def num_steps(self) -> int:

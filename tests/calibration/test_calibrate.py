@@ -350,3 +350,24 @@ def test_estimates_beyond_their_ends_do_not_mislead_a_search(known):
     found, _ = solve(margin, lambda t: jnp.ones_like(t), unknown, 0)
     assert found.met
     assert float(found.value) == pytest.approx(math.exp(2 / 3), rel=1e-8)
+
+
+@pytest.mark.parametrize("width", [1e-9, 1e-8, 2e-7, 2e-6])
+def test_a_narrow_certificate_is_met_by_the_first_step_from_the_root(width):
+    """Each question may take seconds: steps that double would ask seven more."""
+    unknown = find_unknown(fdp.Gaussian(), "noise_multiplier", within=None, whole=False)
+    asked = []
+
+    def margin(value):
+        asked.append(value)
+        truth = 2 - jnp.log(value) - 0.1 * jnp.log(value) ** 2
+        return Margin(Interval(truth - width, truth, truth + width))
+
+    rough = lambda t: 2.1 - t - 0.1 * t**2
+    with jax.enable_x64(True), jax.disable_jit():
+        found, _ = solve(margin, rough, unknown, 0)
+    assert found.met
+    assert len(asked) <= 7
+    root = (-1 + math.sqrt(1.8)) / 0.2
+    slope = 1 + 0.2 * root
+    assert width <= slope * (math.log(found.value) - root) <= 1.02 * width

@@ -159,6 +159,23 @@ def test_overlay_draws_a_line_for_each_run(scale):
     assert len(styles) == len(runs) == 6
 
 
+def test_a_profile_is_not_below_the_truth_between_its_points():
+    # That of a loss which ends: the logarithm falls to -inf, above all chords of it.
+    ax = fdp.plot.profile(fdp.Laplace(1.0))
+    epsilon = np.append(np.linspace(0.9, 0.9999, 334), np.linspace(0.0, 0.9, 50))
+    exact = -np.expm1((epsilon - 1.0) / 2)
+    for line in ax.lines:
+        x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+        shown = np.exp(np.interp(epsilon, x, np.log(y)))
+        assert np.all(shown >= 0.99 * exact)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, np.nan, np.inf, "1"])
+def test_profiles_refuse_an_end_that_is_none(wrong):
+    with pytest.raises(ValueError, match="max_epsilon must be a finite positive"):
+        fdp.plot.profile(fdp.Laplace(1.0), max_epsilon=wrong)
+
+
 def test_overlay_draws_profiles():
     runs = _runs()
     ax = fdp.plot.overlay(runs, kind="profile")

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
+from matplotlib.collections import QuadMesh
+from matplotlib.contour import ContourSet
 from scipy import stats
 
 import fdp_jax as fdp
@@ -832,6 +834,65 @@ def test_pictures_take_names_and_refuse_what_they_cannot_draw():
             draw(3, "z", "z")  # pyright: ignore
 
 
+def _lines(axis, values):
+    return fdp.sweep(
+        lambda: None,
+        {axis: values, "other": [2.0, 1.0], "same": 7},
+        queries={"z": lambda same, **row: same * row[axis] / row["other"]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        (list(np.geomspace(0.6, 6.0, 12)), "log"),
+        (list(np.linspace(0.6, 6.0, 12)), "linear"),
+        ([1000.0, 10_000.0], "log"),
+        ([1000.0, 2000.0], "linear"),
+        ([1.0, 2.0, 5.0, 10.0, 20.0], "log"),
+        ([-1.0, 1.0, 10.0], "linear"),
+        ([0.0, 1.0, 100.0], "linear"),
+        ([3.0], "linear"),
+    ],
+)
+def test_maps_have_the_scale_of_the_grid_and_cells_around_its_values(values, scale):
+    found = _lines("a", values)
+    ax = fdp.plot.sweep_map(found, "z")
+    assert ax.get_yscale() == scale
+    assert ax.get_title().endswith("same = 7")
+    (mesh,) = [x for x in ax.collections if isinstance(x, QuadMesh)]
+    edges = np.asarray(mesh.get_coordinates())[:, 0, 1]
+    assert np.all(edges[:-1] < values)
+    assert np.all(values < edges[1:])
+    assert scale == "linear" or edges[0] > 0
+    # Columns are drawn in the order of their numbers: 1 before 2, as given or not.
+    drawn = np.asarray(mesh.get_array()).reshape(len(values), 2)
+    assert drawn == pytest.approx(found.grid("z")[:, ::-1])
+    spec = chart(found, "z", x=None, y=None).to_dict()
+    assert spec["title"] == ax.get_title()
+    answers = spec["layer"][0]
+    assert answers["mark"]["type"] == ("rect" if len(values) > 1 else "square")
+    if len(values) > 1:
+        assert answers["encoding"]["y"]["scale"]["type"] == scale
+        (rows,) = spec["datasets"].values()
+        assert [row["y to"] for row in rows] == pytest.approx(edges[1:].repeat(2))
+
+
+def test_maps_tell_what_is_asked_at_and_have_round_lines():
+    found = fdp.sweep(
+        fdp.Gaussian,
+        {"noise_multiplier": [0.5, 1.0, 4.0, 16.0], "delta": [1e-5, 1e-6]},
+        queries={"at": {"delta": "delta"}, "fixed": {"delta": 1e-5}},
+    )
+    assert found.asked == {"at": {"delta": "delta"}, "fixed": {"delta": 1e-5}}
+    assert fdp.plot.sweep_map(found, "at").get_title() == ""
+    ax = fdp.plot.sweep_map(found, "fixed")
+    assert ax.get_title() == "delta = 1e-05"
+    (levels,) = [x.levels for x in ax.collections if isinstance(x, ContourSet)]
+    assert set(levels) <= {k * 10.0**p for k in (1, 2, 3, 5) for p in range(-3, 3)}
+    assert len(list(levels)) >= 3
+
+
 def _page_of():
     found = fdp.sweep(
         lambda: None,
@@ -852,7 +913,8 @@ def test_a_page_shows_what_the_table_holds():
             assert row[name] == found[name][place], name
     answers, refused = spec["layer"]
     encoding = answers["encoding"]
-    assert (encoding["x"]["field"], encoding["y"]["field"]) == ("m", r"n\.1")
+    assert (encoding["x"]["title"], encoding["y"]["title"]) == ("m", "n.1")
+    assert refused["encoding"]["y"]["field"] == r"n\.1"
     assert encoding["color"]["field"] == "z"
     assert encoding["y"]["scale"]["type"] == "log"
     assert encoding["x"]["scale"]["type"] == "linear"

@@ -3,6 +3,7 @@
 # What is wrong here a type checker would notice as well.
 # pyright: reportCallIssue=false, reportArgumentType=false
 
+import functools
 import inspect
 
 import jax
@@ -12,7 +13,7 @@ import optax
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax import training
+from fdp_jax import sampling, training
 
 RUN = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.5, num_steps=1)
 PLAN = training.Plan(RUN, num_records=32, clipping=1.0)
@@ -21,6 +22,22 @@ ZERO = jnp.zeros(3, jnp.float32)
 KEY = jax.random.key(0)
 TARGET = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
 WHOLE = {"num_records": 32, "batch_size": 4, "clipping": 1.0}
+
+
+class _Unasked(fdp.targets.ApproxDP):
+    """What must be refused before a search for it begins."""
+
+    def margin(self, loss):
+        raise AssertionError
+
+
+_UNASKED = _Unasked(epsilon=1.0, delta=1e-5)
+
+
+def _target_for(scheme):
+    return training.Plan.for_target(
+        TARGET, num_records=32, sampling=scheme, num_epochs=1, clipping=1.0
+    )
 
 
 def _loss(model, example):
@@ -105,6 +122,28 @@ TABLE = {
     "progress out of range": (lambda: PLAN.progress(delta=2.0), "delta", "got 2"),
     "progress points": (lambda: PLAN.progress(delta=0.1, num_points=1), "num_points"),
     "no epochs": (lambda: training.Plan.for_target(TARGET, **WHOLE), "num_epochs"),
+    **{
+        f"{type(scheme).__name__} without its number": (
+            functools.partial(_target_for, scheme),
+            *(f"{name} of {type(scheme).__name__} is not set: give it", name),
+        )
+        for name, scheme in (
+            ("prob", sampling.Poisson()),
+            ("prob", sampling.FixedSize()),
+            ("prob", sampling.UserLevel()),
+            ("batch_size", sampling.TruncatedPoisson(0.1)),
+            ("batch_size", sampling.WithReplacement()),
+            ("num_batches", sampling.RandomAllocation()),
+            ("num_batches", sampling.ShuffledEpochs()),
+            ("num_groups", sampling.CyclicPoisson(0.5)),
+        )
+    },
+    "clipping of a target": (
+        lambda: training.Plan.for_target(
+            _UNASKED, **WHOLE | {"clipping": np.nan}, num_epochs=1
+        ),
+        *("norm must be in", "got nan"),
+    ),
     "steps of a target": (
         lambda: training.Plan.for_target(TARGET, **WHOLE, epochs=1),
         *("for_target has no argument 'epochs'", "mean num_epochs"),
