@@ -98,6 +98,8 @@ def test_slopes_next_to_the_largest_loss():
     # It is 3 / scale; all but 1e-9 of delta is the point mass there.
     epsilon = lambda s: fdp.Laplace(s).repeat(3).epsilon(delta=1e-6)
     assert jax.grad(epsilon)(2.0) == pytest.approx(-0.75, rel=1e-7)
+    # And far beyond it.
+    assert jax.grad(lambda s: fdp.Laplace(s).repeat(3).delta(epsilon=1.0))(1e3) == 0
 
 
 def test_the_search_for_a_threshold_leaves_the_largest_loss():
