@@ -160,7 +160,7 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
 
 
 def _unit(loss: ComposedLoss) -> Array | None:
-    """That of the lattice of the first point masses that have one."""
+    """The unit of the lattice of the first point masses that have one."""
     units = (x.lattice() for x, _ in single_losses(loss.terms, loss.counts))
     return next((unit for unit in units if unit is not None), None)
 
