@@ -97,11 +97,13 @@ def scaled_rates_at(
 def kink_beside(
     objective: Objective, share: Array, args: tuple, aux: tuple[Test, Array]
 ) -> tuple[Array, Array | None]:
-    """A share, and how far from it straight pieces of beta are seen; 0 if none are.
+    """The best share, and how far from it straight pieces of beta are seen, or 0.
 
     The grid spreads a point mass over some points: pieces are seen from beyond these,
     and no farther than to the next mass.  The step is the one with the largest jump of
-    slopes, less a multiple of what the pieces bend.
+    slopes, less a multiple of what the pieces bend.  A kink next to the largest loss is
+    that, where delta is known to be zero.  Where there is none the best share is at the
+    top of a parabola: searches on the grid end as soon as the rates are known.
     """
     if args[0].decays:
         return share, None
@@ -111,15 +113,24 @@ def kink_beside(
     places = share + steps * jnp.asarray(_PLACES, share.dtype)
     merit = objective(places.ravel(), args, aux)[0]
     slopes = jnp.diff(merit.reshape(places.shape), axis=1) / steps
-    far, near, _, other, other_far = slopes.T
+    far, near, middle, other, other_far = slopes.T
     clear = near - other - _BEND * (jnp.abs(near - far) + jnp.abs(other_far - other))
     best = jnp.argmax(jnp.where(jnp.isnan(clear), 0, clear))
     kink = clear[best] > _LEAST_JUMP
-    return share, jnp.where(kink, steps[best, 0], 0)
+    turn = (near - other)[0]
+    top = 1.5 * steps[0, 0] * middle[0] / turn
+    move = ~kink & (turn > 0) & (jnp.abs(top) < 8 * steps[0, 0])
+    to_end = _largest(args[0], aux[0].anchor) - aux[0].anchor
+    last = kink & (jnp.abs(to_end) < steps[0, 0])
+    found = jnp.where(last, to_end, share + jnp.where(move, top, 0))
+    return found, jnp.where(kink & ~last, steps[best, 0], 0)
 
 
-_STEPS = tuple(2.0**k for k in range(10))
-"""How far from a kink its pieces are looked at, in least distances."""
+_STEPS = tuple(2.0**k for k in range(2, 10))
+"""How far from a kink its pieces are looked at, in least distances.
+
+A point mass that moves is told by four grid points, a threshold between by four.
+"""
 _LEAST_STEP = 1e-9
 """Of which slopes have some digits."""
 _PLACES = -3.0, -2.0, -1.0, 1.0, 2.0, 3.0
@@ -140,9 +151,13 @@ def _carried(loss: ComposedLoss, threshold: Array) -> Array:
     """
     if loss.decays:
         return threshold
-    low, high = loss.without_ends().loss_range()
-    end = jnp.where(threshold > 0, high, -low)
-    finite = jnp.isfinite(end) & (end > 0)
-    end = jnp.where(finite, end, 1.0)
+    end = _largest(loss, threshold)
+    end = jnp.where(jnp.isfinite(end) & (end != 0), end, 1.0)
     share = jnp.clip(stop_gradient(threshold) / stop_gradient(end), -1, 1)
     return threshold + share * (end - stop_gradient(end))
+
+
+def _largest(loss: ComposedLoss, threshold: Float[Array, ""]) -> Array:
+    """The largest finite loss of a direction, on the threshold's side of zero."""
+    low, high = loss.without_ends().loss_range()
+    return jnp.where(threshold > 0, high, low)

@@ -3,6 +3,8 @@
 See `_grid.py` for the method.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -151,12 +153,30 @@ def _single_range(
 
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     """A spacing, no smaller, that puts the first point masses on the grid."""
-    for term, _ in single_losses(loss.terms, loss.counts):
-        unit = term.lattice()
-        if unit is not None:
-            steps = jnp.floor(unit / spacing)
-            return jnp.where(steps >= 1, unit / jnp.maximum(steps, 1), spacing)
-    return spacing
+    unit = _unit(loss)
+    if unit is None:
+        return spacing
+    steps = jnp.floor(unit / spacing)
+    return jnp.where(steps >= 1, unit / jnp.maximum(steps, 1), spacing)
+
+
+def _unit(loss: ComposedLoss) -> Array | None:
+    """The unit of the lattice of the first point masses that have one."""
+    units = (x.lattice() for x, _ in single_losses(loss.terms, loss.counts))
+    return next((unit for unit in units if unit is not None), None)
+
+
+def carried(loss: ComposedLoss, grid: Grid) -> Grid:
+    """The grid, which moves with the point masses that are on it.
+
+    Kinks of the profile are grid points then, and none has to be drawn on by others.
+    """
+    unit = _unit(loss)
+    if unit is None:
+        return grid
+    unit = jnp.where(unit > 0, unit, 1.0)
+    spacing = grid.spacing * (unit / stop_gradient(unit))
+    return dataclasses.replace(grid, spacing=spacing)
 
 
 @jax.jit

@@ -42,7 +42,7 @@ from .._internal._arithmetic import ULP
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
 from ._contour import log_aliases, log_payoff
-from ._discretize import Grid
+from ._discretize import Grid, carried
 from ._enclosed import is_bracketed, sides
 from ._factor import Factor
 from ._grid_factors import factors_of
@@ -83,6 +83,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
 
 
 def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
+    grid = carried(loss, grid)
     h, c, size = grid.spacing, grid.shift, grid.size
     _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
     terms = factors_of(loss, grid)

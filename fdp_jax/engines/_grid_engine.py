@@ -62,7 +62,9 @@ class GridEngine(AbstractEngine):
 
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
-        starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
+        # No farther than to the largest loss: beyond it all masses underflow.
+        within = lambda s: jnp.minimum(anchor, jnp.maximum(largest_loss(loss, s), 0))
+        starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, within(s)), signs)
         return GridPlan(signs, lax.map(lambda x: plan_grid(loss, x, gap), starts))
 
     def epsilon(self, loss, signs, target):
@@ -74,6 +76,9 @@ class GridEngine(AbstractEngine):
 
 def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Profile:
     grid = composed.grid
+    most = largest_loss(stop_gradient(loss), grid.sign)
+    beyond = epsilons >= most
+    epsilons = jnp.where(beyond, jnp.maximum(most, 0), epsilons)
     finite, log_alpha = grid_profile(composed, epsilons)
     # Where the grid says nothing, as of a delta below the least number.
     rough = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
@@ -85,7 +90,6 @@ def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Prof
     around = is_bracketed(loss)
     most = most_log_delta(loss, grid.sign, epsilons) if around else rough
     finite = finite.map(lambda x: jnp.minimum(x, most))
-    beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
     infinite = loss.log_infinite_mass(grid.sign)
     truncated = loss.log_truncated_mass(grid.sign)
     log_delta = with_infinite(finite, infinite, truncated, beyond)

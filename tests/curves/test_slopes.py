@@ -76,11 +76,31 @@ def test_slopes_of_the_largest_loss(make, at, slope):
             lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(2.2)),
             *(1.9, 0.1, 0.0692161898),
         ),
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(1.3)),
+            *(1.1, 0.3, 0.246493712271),
+        ),
+        # Between the point masses.
+        (lambda s: fdp.Laplace(s).repeat(2), 2.0, 0.1, 0.124891326663),
+        # A line to the largest loss: beta = 1 - alpha e^(sum of 1 / scale).
+        (lambda s: fdp.Laplace(s).repeat(3), 2.0, 1e-3, 0.75e-3 * math.exp(1.5)),
+        (
+            lambda s: fdp.compose(fdp.Laplace(s), fdp.Laplace(1.0)),
+            *(2.0, 1e-3, 0.25e-3 * math.exp(1.5)),
+        ),
     ],
 )
 def test_slopes_of_error_rates_at_point_masses(make, at, alpha, slope):
     beta = lambda x: make(x).beta(alpha=alpha, bound="estimate")
-    assert jax.grad(beta)(at) == pytest.approx(slope, rel=1e-5)
+    assert jax.grad(beta)(at) == pytest.approx(slope, rel=1e-6)
+
+
+def test_slopes_next_to_the_largest_loss():
+    # It is 3 / scale; all but 1e-9 of delta is the point mass there.
+    epsilon = lambda s: fdp.Laplace(s).repeat(3).epsilon(delta=1e-6)
+    assert jax.grad(epsilon)(2.0) == pytest.approx(-0.75, rel=1e-7)
+    # And far beyond it.
+    assert jax.grad(lambda s: fdp.Laplace(s).repeat(3).delta(epsilon=1.0))(1e3) == 0
 
 
 def test_the_search_for_a_threshold_leaves_the_largest_loss():
