@@ -95,9 +95,8 @@ def profile(
         ImportError: If matplotlib is missing.
     """
     source, ax = _both_of(source), _axes(ax)
-    if max_epsilon is None:
-        max_epsilon = _last_epsilon([source], 1e-12)
-    max_epsilon = _checks.number(_checks.finite_positive)("max_epsilon", max_epsilon)
+    last = _last_epsilon([source], 1e-12) if max_epsilon is None else max_epsilon
+    max_epsilon = float(_checks.number(_checks.finite_positive)("max_epsilon", last))
     # On the curve's own grid its bounds are tightest.
     grid = np.asarray(getattr(source.remove, "epsilon_grid", ()))
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]

@@ -77,7 +77,8 @@ def _width(found):
 def test_split_laws_say_of_a_fractional_number_of_steps_what_delta_is_at_most():
     part = dataclasses.replace(RARE, sampling_prob=1e-4, num_steps=2000.5)
     whole, split = _unsplit(part, 17).remove, part.curve(num_points=17).remove
-    np.testing.assert_array_equal(whole.epsilon_grid, split.epsilon_grid)
+    # Programs of their own: rounded differently.
+    np.testing.assert_allclose(whole.epsilon_grid, split.epsilon_grid, rtol=1e-13)
     known, found = whole.log_delta_grid, split.log_delta_grid
     loose = _width(known) > 1e-6
     assert np.any(loose & (np.asarray(found.upper) < np.asarray(known.upper)))
