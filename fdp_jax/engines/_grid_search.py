@@ -105,7 +105,8 @@ def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
 
     What was calculated of its ends stays: it is of all outputs.
     """
-    trimmed = loss.terms[0].trimmed(_FEW_ATOMS)
+    first = loss.terms[0]
+    trimmed = None if first.lattice() is None else first.trimmed(_FEW_ATOMS)
     if trimmed is None or len(loss.terms) > 1:
         return None
     few, fits = trimmed

@@ -36,6 +36,12 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
     if engine.serves(loss):
         return engine
     others = [repr(x.name) for x in _ENGINES.values() if x.serves(loss)]
+    if not others:
+        kinds = sorted({type(x).__name__ for x in loss.terms})
+        raise ValueError(
+            f"no engine can add up {' and '.join(kinds)}: of one the transform alone "
+            "is known, of another the masses alone; compose either with others"
+        )
     raise ValueError(
         f"method {engine.name!r} is not available for this composition: use 'auto' or "
         + " or ".join(others)

@@ -11,7 +11,7 @@ from ._analytic import (
     CharacteristicBlock as CharacteristicBlock,
 )
 from ._analytic_revealed import revealed_mixture as revealed_mixture
-from ._atomic import AtomicLoss as AtomicLoss
+from ._atomic import MOST_OUTPUTS as MOST_OUTPUTS, AtomicLoss as AtomicLoss
 from ._base import AbstractLoss as AbstractLoss, CompoundJumps as CompoundJumps
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._closed_form import AbstractClosedForm as AbstractClosedForm

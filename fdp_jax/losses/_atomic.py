@@ -28,7 +28,7 @@ from ._closed_form import AbstractClosedForm
 from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import excess, moments_of
 
-FEW_OUTPUTS = 512
+FEW_OUTPUTS, MOST_OUTPUTS = 512, 2048
 """The work of transforms grows with the square of the number of outputs."""
 
 
@@ -85,13 +85,14 @@ class AtomicLoss(ClosedTransformLoss):
         """Bound on the rounding of the losses, without derivative."""
         size = jnp.abs(self._losses())
         if self.loss is None:
-            size = size + jnp.abs(self.log_p) + jnp.abs(self.log_q)
+            masses = jnp.abs(self.log_p) + jnp.abs(self.log_q)
+            size = size + jnp.where(self._common(), masses, 0)
         return stop_gradient(ULP * size) + 0.5 * self.range_error()
 
     @property
     def transforms(self) -> bool:
         # A sum over all outputs at every frequency.
-        return self.missing is None and self.log_p.size <= FEW_OUTPUTS
+        return self.log_p.size <= MOST_OUTPUTS
 
     def _tilted(self, order: Array) -> tuple[Array, Array, Array, Array]:
         """Lambda at orders, the tilted masses, the losses, and Lambda's rounding."""
@@ -143,14 +144,14 @@ class AtomicLoss(ClosedTransformLoss):
         return self.unit
 
     def trimmed(self, count):
-        if self.unit is None or self.log_p.size <= count:
+        if self.log_p.size <= count:
             return None
-        # The others have no finite loss, if none is missing.
-        common = self._common()
-        place = jnp.arange(common.size)
-        first = jnp.min(jnp.where(common, place, common.size - count))
-        first = jnp.minimum(first, common.size - count)
-        last = jnp.max(jnp.where(common, place, 0))
+        # The others have no mass, if none is missing.
+        some = jnp.isfinite(self.log_p) | jnp.isfinite(self.log_q)
+        place = jnp.arange(some.size)
+        first = jnp.min(jnp.where(some, place, some.size - count))
+        first = jnp.minimum(first, some.size - count)
+        last = jnp.max(jnp.where(some, place, 0))
         log_p, log_q = (
             lax.dynamic_slice(x, (first,), (count,)) for x in (self.log_p, self.log_q)
         )

@@ -146,7 +146,7 @@ class AbstractLoss(eqx.Module):
     def trimmed(self, count: int) -> "tuple[AbstractLoss, Bool[Array, '']] | None":
         """This loss with at most `count` outputs, and whether none is missing.
 
-        None if it has no more of them, or not all on one lattice.
+        None if it is no list, or has no more of them.
         """
 
     @abc.abstractmethod
