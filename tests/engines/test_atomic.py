@@ -193,3 +193,81 @@ def test_derivatives_of_masses_that_hardly_are():
 
     p = jnp.array([0.3, 0.5, 0.0, 0.2, 1.9e-261, 1e-300])
     assert np.all(np.isfinite(jax.grad(epsilon)(p)))
+
+
+def _gaussian_beside(noise, outputs, epsilon):
+    """Delta of a Gaussian release beside outputs (p, q), by the sum over these."""
+    total = mpmath.mpf(0)
+    for p, q in outputs:
+        if p == 0:
+            total += q
+        elif q > 0:
+            at = epsilon - mpmath.log(q / p)
+            half, away = 1 / (2 * noise), at * noise
+            included, left = mpmath.ncdf(half - away), mpmath.ncdf(-half - away)
+            total += q * (included - mpmath.exp(at) * left)
+    return total
+
+
+def _integers(scale, reach):
+    logs = {k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * scale**2)) for k in reach}
+    return {k: x / mpmath.fsum(logs.values()) for k, x in logs.items()}
+
+
+def _shifted(masses):
+    return [(p, masses.get(k - 1, mpmath.mpf(0))) for k, p in masses.items()]
+
+
+def _skellam(rate, reach):
+    bessel = {k: mpmath.besseli(abs(k), rate) for k in reach}
+    return {k: x * mpmath.exp(-rate) for k, x in bessel.items()}
+
+
+@pytest.mark.parametrize(
+    ("noisy", "outputs", "epsilon"),
+    [
+        (fdp.DiscreteGaussian(2.3), lambda: _integers(2.3, range(-90, 91)), 1.0),
+        (fdp.DiscreteGaussian(6.0), lambda: _integers(6.0, range(-200, 201)), 3.0),
+        (fdp.Skellam(8.0), lambda: _skellam(64.0, range(-180, 181)), 0.5),
+        # Lists with outputs that one of the laws does not have.
+        (_mechanism(), lambda: list(zip(P, Q, strict=True)), 0.7),
+    ],
+)
+def test_lists_beside_what_decays(noisy, outputs, epsilon):
+    """Long lists are cut to what has mass, and have a transform."""
+    found = outputs()
+    pairs = _shifted(found) if isinstance(found, dict) else found
+    pairs = [tuple(mpmath.mpf(float(x)) for x in pair) for pair in pairs]
+    with mpmath.workdps(30):
+        remove = _gaussian_beside(1.5, pairs, mpmath.mpf(epsilon))
+        add = _gaussian_beside(1.5, [x[::-1] for x in pairs], mpmath.mpf(epsilon))
+        truth = float(max(remove, add))
+    with jax.enable_x64(True):
+        bounds = fdp.compose(fdp.Gaussian(1.5), noisy).bounds(epsilon=epsilon)
+    assert bounds.lower <= truth * (1 + 1e-13)
+    assert bounds.upper >= truth * (1 - 1e-13)
+    assert bounds.upper - bounds.lower <= 1e-8 * truth
+
+
+def test_lists_beside_what_has_a_transform_alone():
+    """Of subordinated Gaussians no masses are known: lists come to them."""
+    jumps, noisy = fdp.SubordinatedGaussian(1.0, 0.5), fdp.Skellam(8.0)
+    masses = _skellam(64.0, range(-180, 181))
+    pairs = [(float(p), float(q)) for p, q in _shifted(masses) if q > 1e-30]
+    losses = np.log([q / p for p, q in pairs])
+    with jax.enable_x64(True):
+        parts = jumps.remove.delta(epsilon=np.maximum(0.5 - losses, 0.0))
+        back = jumps.add.delta(epsilon=np.maximum(losses - 0.5, 0.0))
+        bounds = fdp.compose(jumps, noisy).remove.bounds(epsilon=0.5)
+    # delta(-e) = 1 - e^-e + e^-e delta of the exchanged pair.
+    low = np.minimum(0.5 - losses, 0.0)
+    deltas = np.where(low < 0, -np.expm1(low) + np.exp(low) * back, parts)
+    truth = np.sum([q for _, q in pairs] * deltas)
+    np.testing.assert_allclose([bounds.lower, bounds.upper], truth, rtol=1e-7)
+
+
+def test_laws_that_no_engine_adds_up_are_named():
+    shifts = fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=[0.5, 0.5])
+    both = fdp.compose(shifts, fdp.SubordinatedGaussian(1.0, 0.5))
+    with pytest.raises(ValueError, match=r"no engine can add up Gaussian.*Subordinat"):
+        both.epsilon(delta=1e-6)
