@@ -11,7 +11,7 @@ from ._analytic import (
     CharacteristicBlock as CharacteristicBlock,
 )
 from ._analytic_revealed import revealed_mixture as revealed_mixture
-from ._atomic import MOST_OUTPUTS as MOST_OUTPUTS, AtomicLoss as AtomicLoss
+from ._atomic import AtomicLoss as AtomicLoss
 from ._base import AbstractLoss as AbstractLoss, CompoundJumps as CompoundJumps
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._closed_form import AbstractClosedForm as AbstractClosedForm
@@ -31,7 +31,10 @@ from ._gaussian import (
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._glued import GluedLoss as GluedLoss, symmetrized as symmetrized
 from ._laplace import LaplaceForm as LaplaceForm, LaplaceLoss as LaplaceLoss
-from ._listed_outputs import listed_outputs as listed_outputs
+from ._listed_outputs import (
+    listed_outputs as listed_outputs,
+    short_lists as short_lists,
+)
 from ._logistic import LogisticForm as LogisticForm, LogisticLoss as LogisticLoss
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss

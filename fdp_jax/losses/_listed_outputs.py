@@ -10,7 +10,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._arithmetic import ULP
-from ._atomic import FEW_OUTPUTS, AtomicLoss
+from .._internal._concrete import is_traced
+from .._internal._precision import in_float64
+from ._atomic import FEW_OUTPUTS, MOST_OUTPUTS, AtomicLoss
 from ._base import AbstractLoss
 from ._composed import ComposedLoss
 from ._two_point import TwoPointLoss
@@ -92,3 +94,22 @@ def _outputs(term: Any, count: int) -> tuple[Float[Array, "3 k"], int]:
     down, up = atoms.log_mass[:2]
     log_p, log_q = (ways + ups * x + downs * y for x, y in ((up, down), (down, up)))
     return jnp.stack([(ups - downs) * atoms.loss[1], log_p, log_q]), 1
+
+
+def short_lists(composed: ComposedLoss) -> ComposedLoss:
+    """The loss with long lists of outputs cut to those with mass, where these are few.
+
+    Lists are as long as their parameters may ever need; transforms take short ones.
+    """
+    lists = (isinstance(x, AtomicLoss) for x in composed.terms)
+    if is_traced(composed) or not any(lists):
+        return composed
+    found = _trimmed(composed)
+    each = zip(composed.terms, found, strict=True)
+    terms = tuple(x if few is None or not few[1] else few[0] for x, few in each)
+    return dataclasses.replace(composed, terms=terms)
+
+
+@in_float64(cast_out=False)
+def _trimmed(composed: ComposedLoss) -> list[Any]:
+    return [term.trimmed(MOST_OUTPUTS) for term in composed.terms]

@@ -55,8 +55,6 @@ from ..curves import (
 from ..engines import can_split, is_bracketed, pairs_in, route
 from ..losses import (
     AUTO,
-    MOST_OUTPUTS,
-    AtomicLoss,
     ComposedLoss,
     CompoundPoissonLoss,
     GaussianLoss,
@@ -66,6 +64,7 @@ from ..losses import (
     listed_jumps,
     listed_outputs,
     separated,
+    short_lists,
 )
 from ._fields import has_whole_steps
 
@@ -274,7 +273,7 @@ def resolve(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = _simplest(guarantee)
     attained = mechanism.attained()
     steps = mechanism.known_steps()
-    composed = dataclasses.replace(_shortened(_loss_of(mechanism)), method=method)
+    composed = dataclasses.replace(short_lists(_loss_of(mechanism)), method=method)
     found = _resolved(composed, direction, steps, attained)
     whole = float(steps[1] or 0.5).is_integer() or has_whole_steps(mechanism)
     return dataclasses.replace(found, whole_steps=whole)
@@ -347,25 +346,6 @@ def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:
 def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
     """The loss, with known numbers wherever the mechanism's are known."""
     return mechanism.loss()
-
-
-def _shortened(composed: ComposedLoss) -> ComposedLoss:
-    """The loss with long lists of outputs cut to those with mass, where these are few.
-
-    Lists are as long as their parameters may ever need; transforms take short ones.
-    """
-    lists = (isinstance(x, AtomicLoss) for x in composed.terms)
-    if is_traced(composed) or not any(lists):
-        return composed
-    found = _trimmed(composed)
-    each = zip(composed.terms, found, strict=True)
-    terms = tuple(x if few is None or not few[1] else few[0] for x, few in each)
-    return dataclasses.replace(composed, terms=terms)
-
-
-@in_float64(cast_out=False)
-def _trimmed(composed: ComposedLoss) -> list[Any]:
-    return [term.trimmed(MOST_OUTPUTS) for term in composed.terms]
 
 
 def _resolved(
