@@ -334,6 +334,19 @@ def test_search_for_batches():
     assert found.lower <= found.estimate <= found.upper < 1e-15
 
 
+@pytest.mark.slow
+def test_calibration_of_batches():
+    run = lambda t: fdp.DPSGD(
+        noise_multiplier=3.0, sampling=ALLOCATION(t), num_steps=20
+    )
+    target = fdp.targets.ApproxDP(epsilon=0.4, delta=1e-6)
+    found = fdp.calibrate(run(None), target, solve_for="num_batches", whole=True)
+    batches = int(found.value)
+    assert (
+        run(batches).epsilon(delta=1e-6) <= 0.4 < run(batches - 1).epsilon(delta=1e-6)
+    )
+
+
 # ------------------------------------------------------------------ transformations
 
 
