@@ -65,7 +65,7 @@ class _Crossing(eqx.Module):
         powers = (self.centers - origin) * (x - 0.5 * (self.centers + origin))
         base = powers[heavy]
         powers = jnp.where(self.sides, powers - base[:, None], 0.0)
-        shares = jnp.where(self.sides, jnp.exp(self.log_shares), 0.0)
+        shares = jnp.exp(jnp.where(self.sides, self.log_shares, -jnp.inf))
         grown = jnp.sum(shares * jnp.expm1(jnp.minimum(powers, _LARGE)), axis=1)
         far = log_sum_exp(self.log_shares + powers, self.sides)
         means = base + jnp.where(jnp.max(powers, axis=1) < _LARGE, log1p(grown), far)

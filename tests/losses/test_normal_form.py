@@ -182,3 +182,28 @@ def test_slopes_of_a_threshold_are_numbers(epsilon):
     # d delta / d eps = -e^eps P(X > eps).
     if epsilon > 0:
         assert float(slope) == pytest.approx(-float(jnp.exp(epsilon + alpha - delta)))
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_slopes_at_thresholds_beyond_the_range_of_numbers(noise):
+    """With e^epsilon beyond all numbers, too."""
+
+    def epsilon(s):
+        def log_delta(e):
+            d, far = 1 / s, mp.log(2 * mp.exp(e) - 1)
+            t = far / d + d / 2
+            delta = (mp.ncdf(d - t) + mp.ncdf(-t)) / 2
+            return mp.log(delta - mp.exp(e) * mp.ncdf(-t))
+
+        start = float(run(float(s)))
+        aim = lambda e: log_delta(e) - mp.log(mp.mpf(1e-5))
+        return mp.findroot(aim, (start, start * 1.001))
+
+    def run(s):
+        mixture = fdp.MixtureOfGaussians(s, shifts=[0.0, 1.0], probs=[0.5, 0.5])
+        return mixture.epsilon(delta=1e-5)
+
+    with mp.workdps(720), jax.enable_x64(True):
+        h = mp.mpf(10) ** -20
+        slope = (epsilon(noise + h) - epsilon(noise - h)) / (2 * h)
+        assert float(jax.grad(run)(noise)) == pytest.approx(float(slope), rel=1e-9)
