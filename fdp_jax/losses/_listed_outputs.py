@@ -101,8 +101,9 @@ def short_lists(composed: ComposedLoss) -> ComposedLoss:
 
     Lists are as long as their parameters may ever need; transforms take short ones.
     """
-    lists = (isinstance(x, AtomicLoss) for x in composed.terms)
-    if is_traced(composed) or not any(lists):
+    lists = [x for x in composed.terms if isinstance(x, AtomicLoss)]
+    long = any(x.log_p.size > MOST_OUTPUTS for x in lists)
+    if is_traced(composed) or not long:
         return composed
     found = _trimmed(composed)
     each = zip(composed.terms, found, strict=True)
