@@ -20,6 +20,9 @@ _ROUGH_TOLERANCE = 1e-4
 _SETTLING = 1e-3, 1e-14
 """Quotient and product of two changes in a row, from which on the secant method
 converges, and a third change would be below tolerance."""
+_CERTAIN, _MOST_CERTAIN = 0.1, 0.01
+"""An excess is as good as zero if it is so much of what its certificate adds to it,
+and of no more than that."""
 _CHECKS = 40
 _MOST = 1e9
 """The excess that infinity counts as."""
@@ -102,9 +105,16 @@ def _begin(first: Array, slope: Array) -> dict[str, Array]:
 
 
 def _advance(
-    state: dict[str, Array], value: Array, ends: tuple[Array, Array]
+    state: dict[str, Array], value: Array, ends: tuple[Array, Array], spread: Any = 0.0
 ) -> dict[str, Array]:
-    """One step of the secant method, from the value at u."""
+    """One step of the secant method, from the value at u.
+
+    Args:
+        state: The search.
+        value: The excess at u.
+        ends: The range searched.
+        spread: What its certificate adds to it.
+    """
     # Something that cannot be evaluated counts as leaking.
     value = jnp.clip(jnp.where(jnp.isnan(value), jnp.inf, value), -_MOST, _MOST)
     u, old, old_value = state["u"], state["old"], state["old_value"]
@@ -127,6 +137,7 @@ def _advance(
     change, before = jnp.abs(target - u), state["change"]
     quotient, product = _SETTLING
     settling = (change <= quotient * before) & (change * before <= product)
+    near = jnp.abs(value) <= _CERTAIN * jnp.fmin(spread, _MOST_CERTAIN)
     return {
         "step": state["step"] + 1,
         "u": target,
@@ -136,7 +147,7 @@ def _advance(
         "old_value": value,
         "slope": slope,
         "change": change,
-        "settled": settling | (change <= _TOLERANCE),
+        "settled": near | settling | (change <= _TOLERANCE),
     }
 
 
@@ -169,14 +180,15 @@ def solve(
         at_place = at_place if unknown.whole else unknown.at(at_place)
         value = jnp.where(searching, at_search, at_place)
         at = margin(value)
+        spread = at.excess.upper - at.excess.estimate
         # Where nothing is resolved, the ends know more than the estimate.
         advanced = _advance(
             search,
             jnp.fmax(jnp.fmin(at.excess.estimate, at.excess.upper), at.excess.lower),
             ends,
+            spread,
         )
         going = (advanced["step"] < _STEPS) & ~advanced["settled"]
-        spread = at.excess.upper - at.excess.estimate
         place = _first_place(advanced, spread, unknown, leaks)
         searched = {
             **state,
