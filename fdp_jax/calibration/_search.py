@@ -20,9 +20,10 @@ _ROUGH_TOLERANCE = 1e-4
 _SETTLING = 1e-3, 1e-14
 """Quotient and product of two changes in a row, from which on the secant method
 converges, and a third change would be below tolerance."""
-_CERTAIN, _MOST_CERTAIN = 0.1, 0.01
+_CERTAIN, _MOST_CERTAIN, _CONVERGING = 0.1, 0.01, 0.05
 """An excess is as good as zero if it is so much of what its certificate adds to it,
-and of no more than that."""
+and of no more than that.  After a change that is so much less than that before it, the
+next one will be less by as much again, or more."""
 _CHECKS = 40
 _MOST = 1e9
 """The excess that infinity counts as."""
@@ -137,7 +138,9 @@ def _advance(
     change, before = jnp.abs(target - u), state["change"]
     quotient, product = _SETTLING
     settling = (change <= quotient * before) & (change * before <= product)
-    near = jnp.abs(value) <= _CERTAIN * jnp.fmin(spread, _MOST_CERTAIN)
+    converging = usable & (change <= _CONVERGING * before)
+    left = jnp.where(converging, change * change / before * slope, jnp.abs(value))
+    near = left <= _CERTAIN * jnp.fmin(spread, _MOST_CERTAIN)
     return {
         "step": state["step"] + 1,
         "u": target,
@@ -186,7 +189,8 @@ def solve(
             search,
             jnp.fmax(jnp.fmin(at.excess.estimate, at.excess.upper), at.excess.lower),
             ends,
-            spread,
+            # An end at zero says that the target is met, and not how far it reaches.
+            jnp.where(at.excess.upper == 0, 0.0, spread),
         )
         going = (advanced["step"] < _STEPS) & ~advanced["settled"]
         place = _first_place(advanced, spread, unknown, leaks)
@@ -198,7 +202,8 @@ def solve(
         }
         met = at.excess.upper <= 0
         binding = jnp.asarray(at.binding, u.dtype)
-        jump = _longer(state, at.excess.upper, unknown)
+        # What a certificate adds is not the same everywhere.
+        jump = _longer(state, at.excess.upper + 0.02 * spread, unknown)
         moved = state["place"] - jnp.where(met, -float(unknown.whole), jump)
         place = jnp.clip(moved, low, high)
         # Not met, but a value before was: that one is the last.
@@ -268,7 +273,7 @@ def _first_place(
 
 
 def _longer(state: dict[str, Any], upper: Array, unknown: Unknown) -> Array:
-    """The next step to the private side, for an upper end of the certificate.
+    """The next step to the private side, for how far an excess is to fall.
 
     Whole numbers are doubled, until the target is met; from there they go back one by
     one.
