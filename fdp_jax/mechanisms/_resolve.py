@@ -205,7 +205,9 @@ class Resolved:
             return  # an interpolation, of which the grid knows nothing
         if first is not whole or route(composed) == "spectral":
             yield _by(whole, Method("grid"))
-        if not is_bracketed(composed) and is_nearly_tight(so_far()):
+        # Bounds of a pair that only dominates are no closer than those of what does it.
+        finer = self.attained is None and not is_bracketed(composed)
+        if finer and is_nearly_tight(so_far()):
             yield _by(whole, Method("grid", points=_FINER))
         if not early and is_loose(so_far()) and by_contour((None, None), composed):
             yield _by(whole, Method("contour"))
