@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -271,3 +272,10 @@ def test_laws_that_no_engine_adds_up_are_named():
     both = fdp.compose(shifts, fdp.SubordinatedGaussian(1.0, 0.5))
     with pytest.raises(ValueError, match=r"no engine can add up Gaussian.*Subordinat"):
         both.epsilon(delta=1e-6)
+
+
+def test_lists_of_known_numbers_are_cut_in_programs_of_named_engines():
+    both = fdp.compose(fdp.Gaussian(1.5), fdp.DiscreteGaussian(2.3))
+    asked = jitted(lambda e: both.using("spectral").delta(epsilon=e))
+    with jax.enable_x64(True):
+        assert asked(1.0) == pytest.approx(float(both.delta(epsilon=1.0)), rel=1e-9)
