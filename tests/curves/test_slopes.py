@@ -101,6 +101,9 @@ def test_slopes_next_to_the_largest_loss():
     assert jax.grad(epsilon)(2.0) == pytest.approx(-0.75, rel=1e-7)
     # And far beyond it.
     assert jax.grad(lambda s: fdp.Laplace(s).repeat(3).delta(epsilon=1.0))(1e3) == 0
+    # And of noise without a largest loss, where its masses end.
+    noise = lambda s: fdp.GeneralizedGaussian(s, shape=1.5)
+    assert jax.grad(lambda s: noise(s).delta(epsilon=30.0))(1.0) == 0
 
 
 def test_the_search_for_a_threshold_leaves_the_largest_loss():

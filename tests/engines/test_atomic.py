@@ -1,6 +1,7 @@
 """One release with finitely many outputs, against exact rational arithmetic."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import jax
@@ -279,3 +280,12 @@ def test_lists_of_known_numbers_are_cut_in_programs_of_named_engines():
     asked = jitted(lambda e: both.using("spectral").delta(epsilon=e))
     with jax.enable_x64(True):
         assert asked(1.0) == pytest.approx(float(both.delta(epsilon=1.0)), rel=1e-9)
+
+
+def test_slopes_at_rates_whose_squares_underflow():
+    # With outputs of 37 and more P(X >= k) passes 1e-300: the loss there is 73 / 2.
+    beta = lambda scale, alpha: fdp.DiscreteGaussian(scale).beta(alpha=alpha)
+    with jax.enable_x64(True):
+        slopes = jax.grad(beta, (0, 1))(1.0, 1e-300)
+    ratio = math.exp(36.5)
+    np.testing.assert_allclose(slopes, [73e-300 * ratio, -ratio], rtol=1e-9)
