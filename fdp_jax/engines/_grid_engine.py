@@ -12,7 +12,7 @@ from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement, sound
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, with_infinite
-from ._contour import chernoff
+from ._contour import Start, chernoff
 from ._discretize import MISSED, Grid, plan_grid
 from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
@@ -62,9 +62,16 @@ class GridEngine(AbstractEngine):
 
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
-        # No farther than to the largest loss: beyond it all masses underflow.
-        within = lambda s: jnp.minimum(anchor, jnp.maximum(largest_loss(loss, s), 0))
-        starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, within(s)), signs)
+
+        def start(sign: Array) -> Start:
+            # No farther than to the largest loss: beyond it all masses underflow, and
+            # delta is known.
+            most = largest_loss(loss, sign)
+            known = anchor > most + gap
+            near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
+            return tail_start_at_epsilon(loss, sign, near)
+
+        starts = lax.map(start, signs)
         return GridPlan(signs, lax.map(lambda x: plan_grid(loss, x, gap), starts))
 
     def epsilon(self, loss, signs, target):

@@ -1,6 +1,7 @@
 """One release with finitely many outputs, against exact rational arithmetic."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -271,3 +273,19 @@ def test_laws_that_no_engine_adds_up_are_named():
     both = fdp.compose(shifts, fdp.SubordinatedGaussian(1.0, 0.5))
     with pytest.raises(ValueError, match=r"no engine can add up Gaussian.*Subordinat"):
         both.epsilon(delta=1e-6)
+
+
+def test_lists_of_known_numbers_are_cut_in_programs_of_named_engines():
+    both = fdp.compose(fdp.Gaussian(1.5), fdp.DiscreteGaussian(2.3))
+    asked = jitted(lambda e: both.using("spectral").delta(epsilon=e))
+    with jax.enable_x64(True):
+        assert asked(1.0) == pytest.approx(float(both.delta(epsilon=1.0)), rel=1e-9)
+
+
+def test_slopes_at_rates_whose_squares_underflow():
+    # With outputs of 37 and more P(X >= k) passes 1e-300: the loss there is 73 / 2.
+    beta = lambda scale, alpha: fdp.DiscreteGaussian(scale).beta(alpha=alpha)
+    with jax.enable_x64(True):
+        slopes = jax.grad(beta, (0, 1))(1.0, 1e-300)
+    ratio = math.exp(36.5)
+    np.testing.assert_allclose(slopes, [73e-300 * ratio, -ratio], rtol=1e-9)
