@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 import math
 
 import jax
@@ -413,5 +414,6 @@ def test_the_grid_is_searched_only_where_less_would_do(monkeypatch):
         run, noise_multiplier=float(found.value) * share
     ).delta(epsilon=2.0)
     assert at(1.0) <= target.delta < at(1 - 1e-5)
-    grid = found.mechanism.using("grid")
+    solved: Any = found.mechanism
+    grid = solved.using("grid")
     assert grid.delta(epsilon=2.0) > target.delta
