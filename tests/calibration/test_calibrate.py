@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
