@@ -26,10 +26,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from .._internal._blocked_sum import sums
 from ..losses import (
     LOST,
+    AnalyticLoss,
     Frame,
     bend,
     densities,
@@ -51,19 +53,17 @@ from ._line_mesh import (
     Stack,
     chernoff_mesh,
     locate,
-    sums,
+    orders_at,
 )
 
 SIDE, MOST = 8, 4096
-"""Frequencies in a row of a block, and at most."""
-_ENDS = np.array(
-    [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384]
-)
-_ENDS = np.concatenate([_ENDS, [512, 640, 768, 1024, 1280, 1536, 2048, 3072, MOST]])
+"""Frequencies in a row of a block, and at most in sums over pairs alone."""
+_ENDS = np.append(np.arange(16, 64, 8), 64 * 2.0 ** np.arange(0, 9.5, 0.5)).round()
 """Numbers of frequencies after which a sum may end."""
-_LEVELS = 16 * 4.0 ** np.arange(5)
+_LEVELS = 16 * 4.0 ** np.arange(7)
 """Numbers of frequencies up to which errors of a rule are bounded together."""
-_TRIANGLE = np.tri(BLOCK)
+_USEFUL = 5.0
+"""Minus the log of a truncation's relative error that is worth the sum."""
 ROW = np.int32(0)
 
 
@@ -96,7 +96,12 @@ class TermLine(NamedTuple):
 
 
 def _term_line(
-    frame: Frame, low: Array, step: Array, shift: Array, h: Array, total: Array
+    frame: Frame,
+    low: Array,
+    step: Array,
+    shift: Array,
+    reach: tuple[Array, Array],
+    total: Array,
 ) -> TermLine:
     nodes = line_nodes(frame.gaps.shape[-1])
     t = low + step * np.arange(float(nodes))
@@ -143,9 +148,9 @@ def _term_line(
         2 * strip + UNIT * (2 * nodes + rounded + 4 * jnp.abs(peak)),
     )
     lost = -jnp.expm1(kept)
-    height = 0.9 * np.sqrt(90) * lax.rsqrt(total)
+    height, (ends, levels) = 0.9 * np.sqrt(90) * lax.rsqrt(total), reach
     moduli, angles, error = envelope(frame, shift, step, shares, lost, height)
-    sizes = jnp.exp(moduli - (h * (_ENDS - 1.0))[:, None] * angles) @ p
+    sizes = jnp.exp(moduli - ends[:, None] * angles) @ p
     return TermLine(
         p,
         d,
@@ -155,7 +160,7 @@ def _term_line(
         where(strip < 0.1, log_m_error, jnp.inf),
         UNIT * (moved + rounded * deviation),
         strip,
-        turned_error(frame, shift, t, p, shares, h * _LEVELS),
+        turned_error(frame, shift, t, p, shares, levels),
         # Of a positive sum; the share is more than its roundings.
         jnp.log(sizes * (1 + 1e-12) + error + strip),
         kept,
@@ -195,6 +200,10 @@ class Line(eqx.Module):
     """Log of what their caps keep, at the nodes."""
     turned: Float[Array, "... m b"]
     """Their continuous angles at the first frequency of each block."""
+    plans: tuple[PyTree, ...]
+    """Of the terms that are no pairs ..."""
+    others_turned: tuple[Float[Array, "... b"], ...]
+    """... and their angles."""
 
     @property
     def side(self) -> Array:
@@ -207,33 +216,86 @@ def frequencies(step: Array, block: Array) -> Float[Array, " k"]:
     return step * (BLOCK * block + np.arange(float(BLOCK)))
 
 
+class _Angle(NamedTuple):
+    """A continuous angle, as far as it is known."""
+
+    last: Float[Array, ""]
+    """Its principal value at the last frequency."""
+    turns: Float[Array, ""]
+    lost: Float[Array, ""]
+    """How often it was not known."""
+
+
+def _along(before: _Angle, angle: Array, slack: Array) -> tuple[Array, Array, _Angle]:
+    """The continuous angles of a block, and how often they were not known till there.
+
+    An angle is known as long as the next value is nearer to this one than zero is, by a
+    positive `slack`.
+    """
+    jump = angle - jnp.concatenate([before.last[None], angle[:-1]])
+    steps = jnp.stack([-jnp.round(jump * (0.5 / np.pi)), (slack < 0) + 0.0])
+    found = (
+        steps @ np.tri(angle.size).T + jnp.stack([before.turns, before.lost])[:, None]
+    )
+    after = _Angle(angle[-1], *found[:, -1])
+    return angle + (2 * np.pi) * found[0], found[1] - steps[1], after
+
+
+def _start() -> _Angle:
+    return _Angle(*jnp.zeros(3))
+
+
 @jax.jit
-def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
+def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     """The table of all frequencies along the line that was chosen."""
-    frames, counts, log_lost = stack
+    frames, counts, others = stack.frames, stack.counts, stack.others
     c, h = jnp.asarray(SHIFTS)[place.row], 2 * np.pi / place.period
-    lows = mesh.lows[:, place.row]
-    nodes = line_nodes(frames.gaps.shape[-1])
-    steps = mesh.lengths[:, place.row] * (1 / (nodes - 1))
-    ends, total = h * (_ENDS - 1.0), jnp.sum(counts)
-    each = lambda x: _term_line(x[0], x[1], x[2], c, h, total)
-    made = lax.map(each, (frames, lows, steps))
-    some = counts > 0
-    logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
-    centers = counts * made.mean
-    whole = jnp.stack([counts * logs, counts * errors, centers, jnp.abs(centers)])
-    lead, lead_error, center, center_size = jnp.sum(where(some, whole, 0.0), axis=1)
+    most = max((BLOCK * term.most_blocks for term in others), default=MOST)
+    ends_at, levels = _ENDS[most >= _ENDS], _LEVELS[4 * most >= _LEVELS]
+    ends = h * (ends_at - 1.0)
+    falls, whole, made = jnp.zeros(ends.shape), jnp.zeros(4), None
+    lows, steps = mesh.lows[:, place.row], jnp.zeros_like(counts)
+    if frames is not None:
+        steps = mesh.lengths[:, place.row]
+        steps = steps * (1 / (line_nodes(frames.gaps.shape[-1]) - 1))
+        reach, total = (ends, h * levels), jnp.sum(counts)
+        each = lambda x: _term_line(*x, c, reach, total)
+        made = lax.map(each, (frames, lows, steps))
+        logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
+        centers = counts * made.mean
+        whole = jnp.stack([counts * logs, counts * errors, centers, jnp.abs(centers)])
+        whole = jnp.sum(where(counts > 0, whole, 0.0), axis=1)
+        logs = counts[:, None] * (made.log_envelope + 1e-12)
+        falls = jnp.sum(where((counts > 0)[:, None], logs, 0.0), axis=0)
+    order = orders_at(c, stack.sign)
+    located = tuple(term.locate(order) for term in others)
+    for term, count, at in zip(others, stack.other_counts, located, strict=True):
+        each = jax.vmap(lambda y, t=term, a=at: t.log_envelope(a, y))(ends)
+        falls = falls + where(count > 0, count * each, 0.0)
     # The log of what does not matter to the sum: where less is beyond, it ends.
-    wanted = place.log_value - lead + c * place.epsilon - jnp.log(h / np.pi) - DIGITS
-    logs = counts[:, None] * (made.log_envelope + 1e-12)
+    wanted = place.log_value - mesh.upper[place.row] + c * place.epsilon
+    wanted = wanted - jnp.log(h / np.pi) - DIGITS
     # Terms beyond Y are less than |M(c + iY)| times the sum of 1/y^2.
-    tails = jnp.sum(where(some[:, None], logs, 0.0), axis=0) - jnp.log(ends * h)
-    last = jnp.argmax(tails < wanted)
-    ended = tails[last] < wanted
+    tails = falls - jnp.log(ends * h)
+    short = tails < wanted
+    last = where(jnp.any(short), jnp.argmax(short), ends.size - 1)
+    ended = tails[last] < wanted + (DIGITS - _USEFUL)
     # A sum that does not end has no certificate; its first term alone has slopes that
     # are about right, those of Laplace's method.
-    number = where(ended, jnp.asarray(_ENDS, np.int32)[last], np.int32(1))
+    number = where(ended, jnp.asarray(ends_at, np.int32)[last], np.int32(1))
     blocks = (number + (BLOCK - 1)) // BLOCK
+    tolerance = where(ended, np.log(2 * UNIT) - 2, 1e4)
+    plans = tuple(
+        term.prepare(at, h * number, tolerance - jnp.log1p(count))
+        for term, count, at in zip(others, stack.other_counts, located, strict=True)
+    )
+    for term, count, plan in zip(others, stack.other_counts, plans, strict=True):
+        log, error = term.log_mgf(plan)
+        error = error + term.relative_error(plan) + 4 * UNIT * jnp.abs(log)
+        center = stack.sign * term.center(plan)
+        each = count * jnp.stack([log, error, center, jnp.abs(center)])
+        whole = whole + where(count > 0, each, 0.0)
+    lead, lead_error, center, center_size = whole
 
     def add_term(table: Array, one: tuple) -> tuple[Array, Array]:
         frame, count, step, line = one
@@ -246,8 +308,8 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         inner_sum = lax.complex(*sums(parts, 1))
         fractional = count != jnp.round(count)
 
-        def block(i: Array, state: tuple) -> tuple[Array, Array, Array]:
-            table, begun, (before, turns, lost) = state
+        def block(i: Array, state: tuple) -> tuple[Array, Array, _Angle]:
+            table, begun, before = state
             y = frequencies(h, i)
             # e^(i(a+b)) - 1 = (e^(ia) - 1) e^(ib) + (e^(ib) - 1): no digit is lost.
             x = (0.5 * y[::SIDE])[:, None] * d
@@ -262,7 +324,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
             near = lax.log1p(jnp.maximum(excess, -0.25))
             log_phi = 0.5 * where(close, near, jnp.log(square))
             angle = jnp.arctan2(imag, 1 + real)
-            near = y < h * _LEVELS[:, None]
+            near = y < h * levels[:, None]
             turned = jnp.min(where(near, line.turned[:, None], jnp.inf), axis=0)
             off = jnp.minimum(rule_error(frame, c, step, y), turned)
             off = off + line.strip + y * line.turn
@@ -271,14 +333,10 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
             # for smaller n with twice the error, if that is less than a quarter.
             known = share < 0.25
             relative = where((count < 1) & ~known, 1e9, lax.log1p(2 * share))
-            # Fractional powers need the continuous angle.  It is known as long as the
-            # next value is nearer to this one than zero is.
-            jump = angle - jnp.concatenate([before[None], angle[:-1]])
+            # Fractional powers need the continuous angle.
             slack = jnp.exp(log_phi) * (1 - 4 * share) - line.deviation * h
-            steps = jnp.stack([-jnp.round(jump * (0.5 / np.pi)), (slack < 0) + 0.0])
-            found = steps @ _TRIANGLE.T + jnp.stack([turns, lost])[:, None]
-            along = angle + (2 * np.pi) * found[0]
-            astray = fractional & ((found[1] > steps[1]) | ~known)
+            along, lost, after = _along(before, angle, slack)
+            astray = fractional & ((lost > 0) | ~known)
             logs = jnp.stack([log_phi, where(fractional, along, angle)])
             rounded = 8 * UNIT * jnp.sum(jnp.abs(logs), axis=0)
             new = jnp.concatenate([logs, jnp.stack([relative + rounded, astray + 0.0])])
@@ -286,14 +344,56 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
             new = new + lax.dynamic_slice(table, (ROW, BLOCK * i), (4, BLOCK))
             table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
             begun = lax.dynamic_update_slice(begun, along[:1], (i,))
-            return table, begun, jnp.stack([angle[-1], found[0, -1], found[1, -1]])
+            return table, begun, after
 
-        state = table, jnp.zeros(MOST // BLOCK), jnp.zeros(3)
+        state = table, jnp.zeros(most // BLOCK), _start()
         return lax.fori_loop(ROW, blocks, block, state)[:2]
 
-    each = frames, counts, steps, made
-    logs, turned = lax.scan(add_term, jnp.zeros((4, MOST)), each)
-    few = UNIT * (4 * BLOCK + 40 + 4 * counts.size)
+    def add_other(
+        table: Array, term: AnalyticLoss, count: Array, plan: PyTree
+    ) -> tuple[Array, Array]:
+        # Some take less time for each of many frequencies.
+        length, fastest = term.together, term.fastest_turn(plan)
+        fractional = count != jnp.round(count)
+
+        def some(i: Array, state: tuple) -> tuple[Array, Array, _Angle]:
+            table, begun, before = state
+            part = term.log_characteristic(plan, h * (length * i), h, length)
+            phi, angle = jnp.exp(part.real), part.imag
+            # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half; of what is
+            # farther off, or stands on a floor, the size is known.
+            unusable = part.error > 0.5
+            grown = where(unusable, jnp.log(3 + 2 * part.error), 1.4 * part.error)
+            astray = unusable | part.turned
+            along, after = angle, before
+            if fastest is not None:
+                slack = phi * (1 - 2 * part.error) - fastest * h
+                along, lost, after = _along(before, angle, slack)
+                astray = astray | (fractional & (lost > 0))
+                along = where(fractional, along, angle)
+            new = jnp.stack([part.real, stack.sign * along, grown, astray + 0.0])
+            new = where(count > 0, count * new, 0.0)
+            new = new + lax.dynamic_slice(table, (ROW, length * i), (4, length))
+            table = lax.dynamic_update_slice(table, new, (ROW, length * i))
+            place = (i * (length // BLOCK),)
+            begun = lax.dynamic_update_slice(begun, along[::BLOCK], place)
+            return table, begun, after
+
+        turns = -(-(blocks * BLOCK) // length)
+        state = table, jnp.zeros(table.shape[1] // BLOCK), _start()
+        return lax.fori_loop(ROW, turns, some, state)[:2]
+
+    # Frequencies evaluated together may go beyond the end.
+    room = max((term.together for term in others), default=0)
+    logs, turned = jnp.zeros((4, most + room)), jnp.zeros((0, 1))
+    if frames is not None:
+        each = frames, counts, steps, made
+        logs, turned = lax.scan(add_term, logs, each)
+    others_turned = []
+    for term, count, plan in zip(others, stack.other_counts, plans, strict=True):
+        logs, begun = add_other(logs, term, count, plan)
+        others_turned.append(begun)
+    few = UNIT * (4 * BLOCK + 40 + 4 * (counts.size + len(others)))
 
     def finish(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         table, total = state
@@ -316,10 +416,13 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
         return table, total + jnp.stack(more)
 
-    state = jnp.zeros((2, MOST)), jnp.zeros(2)
+    state = jnp.zeros((2, most)), jnp.zeros(2)
     table, (error, moment) = lax.fori_loop(ROW, blocks, finish, state)
+    cut = (
+        0.0 if frames is None else jnp.sum(where(counts > 0, counts * frames.cut, 0.0))
+    )
     return Line(
-        sign=sign,
+        sign=stack.sign,
         shift=c,
         step=h,
         blocks=blocks,
@@ -332,17 +435,20 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         moment=moment,
         bounds=place.bounds,
         aliases=where(ended, place.aliases, -jnp.inf),
-        log_lost=log_lost,
-        log_cut=jnp.log(jnp.sum(where(some, counts * frames.cut, 0.0))),
+        log_lost=stack.log_lost,
+        log_cut=jnp.log(jnp.asarray(cut)),
         epsilon=place.epsilon,
         lows=lows,
         node_steps=steps,
-        kept=made.kept,
+        kept=jnp.zeros((0, 1)) if made is None else made.kept,
         turned=turned,
+        plans=plans,
+        others_turned=tuple(others_turned),
     )
 
 
-def line_of(stack: Stack, sign: Array, target: Array, *, inverse: bool) -> Line:
+def line_of(stack: Stack, target: Array, *, inverse: bool) -> Line:
     """The line for a threshold, or for a log delta (`inverse`)."""
     mesh = chernoff_mesh(stack)
-    return make_line(stack, sign, mesh, locate(mesh, target, inverse=inverse))
+    place = locate(mesh, target, inverse=inverse, log_mass=stack.log_mass)
+    return make_line(stack, mesh, place)

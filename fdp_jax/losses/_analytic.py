@@ -1,7 +1,7 @@
 """Losses whose log-moment function is known at complex orders."""
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,15 +35,10 @@ class CharacteristicBlock(eqx.Module):
 class AnalyticLoss(AbstractLoss):
     """A privacy loss as an analytic function, for the spectral engine as well."""
 
-    if TYPE_CHECKING:  # a field of this class would come before all others
-        decays: ClassVar[Any]
-        """Whether the characteristic function tends to zero (no point masses)."""
     transforms: ClassVar[Any] = True
     """Whether the methods below are to be used, by static facts."""
     stacks: ClassVar[bool] = True
     """Whether many of its kind make one `ScheduleLoss`."""
-    splits: ClassVar[bool] = False
-    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     together: ClassVar[int] = FREQUENCY_BLOCK
     """Frequencies of a table that are evaluated together, where more of them cost less
     each: the square of a multiple of 8."""

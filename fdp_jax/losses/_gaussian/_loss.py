@@ -66,6 +66,7 @@ class GaussianLoss(ClosedTransformLoss):
     symmetric: ClassVar[bool] = True
     fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
     def precision(self) -> Float[Array, ""]:
         """1 / s^2 = mu^2, which adds under composition."""

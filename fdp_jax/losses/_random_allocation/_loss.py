@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
@@ -103,13 +102,14 @@ class EnclosedLoss(AbstractLoss):
         return GaussianLoss(stop_gradient(noise))
 
     def moments(self, order):
-        _, slope, curvature = jax.vmap(self.law().rough_moments)(order)
+        _, _, slope, curvature = self.law().rough_moments(order)
         inner = 0.5 * order * (order - 1) / jnp.square(self.noise_multiplier)
         most = jnp.maximum(inner, 0)
         return most + 8 * jnp.finfo(most.dtype).eps * most, slope, curvature
 
     def rough_moments(self, order):
-        return self.law().rough_moments(order)
+        most, *_ = self.moments(order)
+        return most, *self.law().rough_moments(order)[1:]
 
     def normalized_log_moment(self, order):
         """L(w) of the estimate, without its far tail."""

@@ -141,10 +141,6 @@ class BandLoss(AnalyticLoss):
         growth = growth + 4 * ULP * (32 + size)
         return value + self.count * growth, slope, curvature
 
-    def rough_moments(self, order):
-        value, slope, curvature, _ = self._cumulants(order[None])
-        return value[0], slope[0], curvature[0]
-
     def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         logs, mean, variance, size = self._totals(order)
         n = self.count
