@@ -8,7 +8,6 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -25,8 +24,7 @@ from ..losses import (
 )
 from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
 
-_SHIFTS = np.append(SHIFTS[RIGHT], 0.0)
-"""Of Chernoff bounds of delta, which is at most one."""
+_SHIFTS = SHIFTS[RIGHT]
 _ENOUGH = 300.0
 """-log of what wraps around, relative to delta, where less does not matter."""
 _REACH = 50.0
@@ -96,7 +94,7 @@ def plan_grid(
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
     # Of the center's copies one period away.
-    copies = jnp.append(place.bounds[RIGHT], 0.0) - _SHIFTS * place.epsilon
+    copies = place.bounds[RIGHT] - _SHIFTS * place.epsilon
     copies = copies - jnp.abs(_SHIFTS - shift) * spacing * size
     # Far shifts, of which masses that are rounded away say nothing, need not do more.
     copies = jnp.maximum(copies, place.log_value - _ENOUGH)

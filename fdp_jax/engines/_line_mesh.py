@@ -27,7 +27,7 @@ DIGITS = 37.0
 """Minus the log of the wanted relative error of a truncation, or of an alias."""
 _FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
-_shifts = 0.0025 * 1.25 ** np.arange(68.0)
+_shifts = np.append(1e-6, 0.0025 * 1.25 ** np.arange(68.0))
 _shifts = np.append(_shifts, _shifts[-1] * 1.6 ** np.arange(1.0, 30.0))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
 SHIFTS = np.concatenate([_shifts, _inner])
@@ -49,7 +49,9 @@ _BEYOND = np.where((SHIFTS[:, None] < SHIFTS) & RIGHT, 0, np.inf)
 _WIDTH = 2 * np.pi * (1 + 2 * SHIFTS + 2 * SHIFTS**2)
 _POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
 """The integrand's width, of which (variance + 1/c^2 + 1/(1+c)^2) is the inverse."""
-_NEVER, _NEVER_RIGHT = np.where(RIGHT, 0, np.inf), np.where(RIGHT, np.inf, 0)
+_SEEN = SHIFTS > 1e-3
+_NEVER, _NEVER_RIGHT = np.where(_SEEN, 0, np.inf), np.where(RIGHT, np.inf, 0)
+"""By contour: where no place is.  Next to zero are bounds alone: delta is at most M."""
 _NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * DIGITS))
 """A normal law's frequencies are no fewer than half a block."""
 
@@ -264,7 +266,7 @@ def locate(
     rough = mesh.value - 0.5 * jnp.log(mesh.variance * _POLE**2 + _WIDTH)
     if inverse:
         middle = np.zeros((), bool)
-        each = where(RIGHT, (rough - target) / SHIFTS, jnp.inf)
+        each = where(_SEEN, (rough - target) / SHIFTS, jnp.inf)
         epsilon, log_value = jnp.min(each), target
         logs = rough - SHIFTS * epsilon
     else:

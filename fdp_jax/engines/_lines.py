@@ -291,7 +291,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     )
     for term, count, plan in zip(others, stack.other_counts, plans, strict=True):
         log, error = term.log_mgf(plan)
-        error = error + term.relative_error(plan) + 4 * UNIT * jnp.abs(log)
+        error = error + 4 * UNIT * jnp.abs(log)
         center = stack.sign * term.center(plan)
         each = count * jnp.stack([log, error, center, jnp.abs(center)])
         whole = whole + where(count > 0, each, 0.0)

@@ -6,7 +6,7 @@ The law of N steps is split by the largest observation of a step.  With cuts a <
 
 each the payoff's integral against a positive measure.  The one in the middle is a
 contour integral that decays (`losses/_subsampled_gaussian/_band.py`), with all of the
-spectral engine's certificate.  The last one is negligible, by Chernoff's inequality.
+contour engine's certificate.  The last one is negligible, by Chernoff's inequality.
 So is the first one where the record is with the runs (direction "remove"): there many
 small losses would have to add up.  In the direction "add" they are the largest losses,
 all runs count, and delta(all below a) is P_a^N - e^eps Q_a^N, with P_a and Q_a the

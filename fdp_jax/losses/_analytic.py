@@ -33,7 +33,7 @@ class CharacteristicBlock(eqx.Module):
 
 
 class AnalyticLoss(AbstractLoss):
-    """A privacy loss as an analytic function, for the spectral engine as well."""
+    """A privacy loss as an analytic function, for the contour engine as well."""
 
     transforms: ClassVar[Any] = True
     """Whether the methods below are to be used, by static facts."""
@@ -88,10 +88,6 @@ class AnalyticLoss(AbstractLoss):
         """
 
     @abc.abstractmethod
-    def relative_error(self, plan: PyTree) -> Float[Array, ""]:
-        """Largest relative error of E_P[(dQ/dP)^z] under a plan, but for rounding."""
-
-    @abc.abstractmethod
     def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Lambda(order), differentiable, and a bound on its absolute error."""
 
@@ -135,5 +131,5 @@ def relative(log_error: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def is_analytic(loss: AbstractLoss) -> bool:
-    """Whether the spectral engine can handle a loss."""
+    """Whether the contour engine can handle a loss."""
     return isinstance(loss, AnalyticLoss) and loss.transforms

@@ -112,13 +112,10 @@ class AtomicLoss(ClosedTransformLoss):
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         return value + rounding, mean, square
 
-    def relative_error(self, plan):
-        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
-        return stop_gradient(jnp.asarray(self.mass_error) + slip)
-
     def log_mgf(self, plan):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])
-        return value, rounding
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+        return value, rounding + stop_gradient(self.mass_error + slip)
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])

@@ -40,9 +40,6 @@ class ClosedTransformLoss(AnalyticLoss):
     def prepare(self, located, frequency, log_tolerance):
         return located
 
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def center(self, plan):
         return plan.center
 

@@ -143,9 +143,6 @@ class NormalTransformLoss(AnalyticLoss):
     def center(self, plan):
         return plan.located.center
 
-    def relative_error(self, plan):
-        return jnp.where(plan.nodes.complete, 0.0, jnp.inf)
-
     def log_mgf(self, plan):
         found = moments_on(self, plan.nodes)
         return found.value, found.error

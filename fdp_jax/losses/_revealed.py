@@ -44,7 +44,7 @@ class Alternatives(eqx.Module):
 
     @property
     def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
-        """The terms, for the spectral engine."""
+        """The terms, for the contour engine."""
         return cast(tuple[AnalyticLoss, ...], self.terms)
 
     def absorbed(self) -> "Alternatives":

@@ -116,9 +116,6 @@ class ScheduleLoss(AnalyticLoss):
             axes=(0, None, None),
         )
 
-    def relative_error(self, plan):
-        return self._added(lambda step, p: step.relative_error(p), plan, axes=(0,))
-
     def log_mgf(self, plan):
         return self._added(lambda step, p: step.log_mgf(p), plan, axes=(0,))
 

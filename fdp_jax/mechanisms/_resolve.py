@@ -152,7 +152,7 @@ class Resolved:
         """
         if not by_contour(self.known_steps, self.whole.composed):
             return None
-        loss = _by(self.whole, Method("contour")).composed
+        loss = _by(self.whole, Method("contour", split=False)).composed
         reach = epsilon_bounds(loss, least, signs=signs_of(loss, "both"))
         return curve_by_rows(loss, positions, reach.upper)
 

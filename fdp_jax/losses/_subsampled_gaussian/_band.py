@@ -258,9 +258,6 @@ class BandLoss(AnalyticLoss):
     def center(self, plan):
         return self.count * plan.center
 
-    def relative_error(self, plan):
-        return self.count * plan.error
-
     def _at_zero(self, plan: Plan) -> tuple[Array, Array]:
         """Logs of both integrals on the plan's nodes."""
         sums, _ = blocked_sum(mass_block, plan.blocks, self.step, plan)
@@ -381,7 +378,7 @@ class BandLoss(AnalyticLoss):
         return jnp.log(n) + along(between) + (n - 1) * others - log_first
 
     def cells(self, low, high):
-        raise NotImplementedError("a part of a law is for the spectral engine alone")
+        raise NotImplementedError("a part of a law is for the contour engine alone")
 
     def loss_range(self):
         n = self.count

@@ -117,9 +117,6 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         # Most of the mass has no loss at all.
         return jnp.zeros_like(plan.log)
 
-    def relative_error(self, plan):
-        return plan.quadrature_error
-
     def log_mgf(self, plan):
         sums, peak = sums_of(self, plan.order, plan.mesh), plan.mesh.peak
         value = sums.log(peak)
