@@ -173,7 +173,7 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         frame, count = term
         found = mesh_moments(frame, jnp.asarray(SHIFTS))
         upper = found.upper + 2 * UNIT * jnp.abs(found.upper)
-        each = jnp.stack([upper, upper, found.variance])
+        each = jnp.stack([upper, found.value, found.variance])
         total = total + where(count > 0, count * each, 0.0)
         return total, (found.low, found.length)
 
@@ -191,7 +191,7 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         total = total + where(count > 0, count * each, 0.0)
     # A bound that is not a number says nothing.
     upper, value, variance = total
-    known = jnp.all(jnp.isfinite(total), axis=0)
+    known = jnp.isfinite(value) & jnp.isfinite(variance)
     upper = where(upper < jnp.inf, upper, jnp.inf)
     value, variance = where(known, value, jnp.inf), where(known, variance, 0.0)
     return Mesh(upper, value, jnp.maximum(variance, 0.0), lows, lengths)
@@ -285,5 +285,6 @@ def locate(
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
     cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
     cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
+    cost = where(bounds < jnp.inf, cost, jnp.inf)
     row = jnp.argmin(where(cost < jnp.inf, cost, jnp.inf)).astype(jnp.int32)
     return Place(epsilon, log_value, bounds, row, period[row], aliases[row])

@@ -117,9 +117,10 @@ def nodes_for(
 
 
 class MeshMoments(NamedTuple):
-    """log M from above, mean and variance of the tilted loss, at some shifts."""
+    """log M from above and about, mean and variance of the tilted loss."""
 
     upper: Float[Array, " r"]
+    value: Float[Array, " r"]
     mean: Float[Array, " r"]
     variance: Float[Array, " r"]
     low: Float[Array, " r"]
@@ -154,10 +155,11 @@ def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     slip = (1 + 2 * jnp.abs(shifts)) * rough_slip(frame, length - low)
     slip = slip + kept_slip(frame, low + length)
     rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
-    upper = peak + jnp.log(mass * step * UNIT_MASS) + (error + rounded)
+    value = peak + jnp.log(mass * step * UNIT_MASS)
     # No rule sees what lies so far beyond the cap that nothing is kept there.
-    upper = where(low + length > frame.top + FAR, jnp.inf, upper)
-    return MeshMoments(upper, mean, variance, low, length)
+    beyond = low + length > frame.top + FAR
+    upper = where(beyond, jnp.inf, value + (error + rounded))
+    return MeshMoments(upper, value, mean, variance, low, length)
 
 
 @jax.jit
