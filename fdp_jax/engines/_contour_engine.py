@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, where
 from ._bounds import Profile, largest_loss, select, with_infinite, worst_of
 from ._interface import AbstractEngine, AbstractPlan
 from ._line_mesh import (
@@ -38,6 +38,7 @@ from ._rare_queries import (
     split_if_loose,
     splits,
 )
+from ._root import with_rounding
 
 
 class ContourPlan(AbstractPlan):
@@ -176,6 +177,13 @@ def _search(
 
         def split(least: Array, args: tuple) -> tuple[Array, tuple[Interval, Rare]]:
             sign, target, slack, known = args
+            # Of all outcomes: where they are rare, those that a cap leaves out tell.
+            place = place_of(loss, sign, target, inverse=True)
+            least_target = target - with_rounding(target, slack[1])
+            most = jnp.minimum(known.upper, place.largest_epsilon(least_target))
+            tight = jnp.isfinite(known.lower)
+            first = where(tight, known.estimate, jnp.minimum(place.epsilon, most))
+            known = Interval(known.lower, first, jnp.maximum(most, known.lower))
             wanted = ~(known.upper < least)
             better, rare = split_epsilon_if_loose(
                 loss, sign, known, target, slack, wanted

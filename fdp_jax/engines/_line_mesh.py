@@ -30,7 +30,8 @@ _FREE = 2.0
 _shifts = np.append(1e-6, 0.0025 * 1.25 ** np.arange(68.0))
 _shifts = np.append(_shifts, _shifts[-1] * 1.6 ** np.arange(1.0, 30.0))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
-SHIFTS = np.concatenate([_shifts, _inner])
+# No shift but that of an order 1 + c may weigh a threshold.
+SHIFTS = (1 + np.concatenate([_shifts, _inner])) - 1
 RIGHT = SHIFTS > 0
 _PAYOFF = np.concatenate(
     [
@@ -173,7 +174,7 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         frame, count = term
         found = mesh_moments(frame, jnp.asarray(SHIFTS))
         upper = found.upper + 2 * UNIT * jnp.abs(found.upper)
-        each = jnp.stack([upper, found.value, found.variance])
+        each = jnp.stack([upper, upper, found.variance])
         total = total + where(count > 0, count * each, 0.0)
         return total, (found.low, found.length)
 

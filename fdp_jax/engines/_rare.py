@@ -100,18 +100,18 @@ def plan_rare(
         return stack, mesh, locate(mesh, epsilon, inverse=False, tail=True)
 
     @jax.jit
-    def bands(log_delta: Array) -> tuple[BandLoss, Array, Array]:
+    def bands(log_delta: Array) -> tuple[BandLoss, tuple, Array, Array]:
         scales = scales_of(step, count, sign, epsilon, -log_delta)
         low, high = outer_cuts(step, count, sign, epsilon, log_delta, scales)
         cuts, active = bands_between(step, low, high, scales.width)
         parts = jax.vmap(lambda pair: BandLoss(step, count, scales.around(pair)))(cuts)
-        share = lambda part: begin(part)[2].log_value
-        each = _map_active(share, parts, active)
+        begun = _map_active(begin, parts, active)
+        each = begun[2].log_value
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
         outer = _outermost(parts, active, scales.ends)
         certain, *_ = certain_part(outer, sign, epsilon[None])
         value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
-        return parts, active, jnp.clip(value, LEAST, -1.0)
+        return parts, begun, active, jnp.clip(value, LEAST, -1.0)
 
     def unfinished(state: tuple) -> Array:
         turn, used, (*_, value) = state
@@ -124,8 +124,8 @@ def plan_rare(
     first = jnp.clip(log_delta, LEAST, -1.0)
     *empty, _ = zeros_of(bands, first)
     start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty, first + 1))
-    _, used, (parts, active, _) = lax.while_loop(unfinished, again, start)
-    lines = _map_active(lambda part: make_line(*begin(part)), parts, active)
+    _, used, (parts, begun, active, _) = lax.while_loop(unfinished, again, start)
+    lines = _map_active(lambda x: make_line(*x), begun, active)
     scales = scales_of(step, count, sign, epsilon, -used)
     return stop_gradient(Rare(jnp.ones((), bool), sign, parts, lines, active, scales))
 

@@ -117,10 +117,9 @@ def nodes_for(
 
 
 class MeshMoments(NamedTuple):
-    """log M from above and about, mean and variance of the tilted loss."""
+    """log M from above, mean and variance of the tilted loss, at some shifts."""
 
     upper: Float[Array, " r"]
-    value: Float[Array, " r"]
     mean: Float[Array, " r"]
     variance: Float[Array, " r"]
     low: Float[Array, " r"]
@@ -155,11 +154,10 @@ def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     slip = (1 + 2 * jnp.abs(shifts)) * rough_slip(frame, length - low)
     slip = slip + kept_slip(frame, low + length)
     rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
-    value = peak + jnp.log(mass * step * UNIT_MASS)
+    upper = peak + jnp.log(mass * step * UNIT_MASS) + (error + rounded)
     # No rule sees what lies so far beyond the cap that nothing is kept there.
-    beyond = low + length > frame.top + FAR
-    upper = where(beyond, jnp.inf, value + (error + rounded))
-    return MeshMoments(upper, value, mean, variance, low, length)
+    upper = where(low + length > frame.top + FAR, jnp.inf, upper)
+    return MeshMoments(upper, mean, variance, low, length)
 
 
 @jax.jit

@@ -103,7 +103,7 @@ class NormalTransformLoss(AnalyticLoss):
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
         most = most * (1 + 8 * ULP)
         bounds = jnp.where(found.upper <= most, found.upper, most)
-        return bounds, found.value, sign * found.mean, found.variance
+        return bounds, bounds, sign * found.mean, found.variance
 
     def locate(self, order):
         self, order = stop_gradient((self, order))

@@ -171,7 +171,7 @@ def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon, w
     Contour integrals take many nodes and frequencies there, and Fourier transforms.
     """
     run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=num_steps)
-    found = run.remove.using("spectral").bounds(epsilon=epsilon)
+    found = run.remove.using("contour").bounds(epsilon=epsilon)
     assert float(found.upper - found.lower) <= width * float(found.estimate)
     # The grid shares nothing with them but the losses.  Its lower bound allows for more
     # next to the end of a loss, where most of the mass is.

@@ -17,7 +17,7 @@ import fdp_jax as fdp
 from fdp_jax._internal import _tolerances as tolerances
 from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
-from fdp_jax.engines._spectral import rough_log_delta
+from fdp_jax.engines._contour_engine import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
 from fdp_jax.losses._shuffled import Means

@@ -282,7 +282,7 @@ def test_batches():
 @pytest.mark.slow
 def test_few_steps_are_asked_of_the_grid():
     found = _run(1.0, steps=5).bounds(delta=1e-5)
-    assert found.method == "spectral, grid"
+    assert found.method == "contour, grid"
     inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)

@@ -303,7 +303,7 @@ def test_both_directions_are_the_worse_one():
     @jitted
     def ask(s, q, n, epsilon):
         run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
-        sides = [side.using("spectral") for side in (run, run.add, run.remove)]
+        sides = [side.using("contour") for side in (run, run.add, run.remove)]
         at = [side.bounds(epsilon=epsilon) for side in sides]
         return [jnp.stack([b.lower, b.estimate, b.upper]) for b in at]
 
@@ -395,7 +395,7 @@ def test_a_choice_beside_noise(noise, size, epsilon):
     ends = sorted({-size, size, *(y for y in (epsilon - 9 * mu, epsilon + 9 * mu))})
     ends = [y for y in ends if abs(y) <= size]
     truth: Any = mp.quad(lambda y: density(y) * of_noise(epsilon - y), ends)
-    assert engines.route(both.loss()) == "spectral"
+    assert engines.route(both.loss()) == "contour"
     bounds = both.bounds(epsilon=epsilon)
     assert exact(bounds.lower) <= truth <= exact(bounds.upper)
     assert exact(bounds.upper) - exact(bounds.lower) < 1e-9 * truth
