@@ -24,7 +24,6 @@ from ..losses import (
 )
 from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
 
-_SHIFTS = SHIFTS[RIGHT]
 _ENOUGH = 300.0
 """-log of what wraps around, relative to delta, where less does not matter."""
 _REACH = 50.0
@@ -81,11 +80,12 @@ def plan_grid(
     loss = stop_gradient(loss.tabulated())
     shift = jnp.minimum(jnp.asarray(SHIFTS)[place.row], 12 / jnp.asarray(gap, float))
     period = jnp.maximum(place.period, 6 * gap)
-    orders = orders_at(jnp.append(_SHIFTS, shift), sign)
+    shifts = jnp.asarray(SHIFTS[RIGHT])
+    orders = orders_at(jnp.append(shifts, shift), sign)
     singles = single_losses(loss.terms, loss.counts)
     moments = tuple(term.rough_moments(orders)[0] for term, _ in singles)
     ranges = [
-        _single_range(term, count, sign, _SHIFTS - shift, own)
+        _single_range(term, count, sign, shifts - shift, own)
         for (term, count), own in zip(singles, moments, strict=True)
     ]
     for low, high in ranges:
@@ -94,13 +94,13 @@ def plan_grid(
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
     # Of the center's copies one period away.
-    copies = place.bounds[RIGHT] - _SHIFTS * place.epsilon
-    copies = copies - jnp.abs(_SHIFTS - shift) * spacing * size
+    copies = place.bounds[RIGHT] - shifts * place.epsilon
+    copies = copies - jnp.abs(shifts - shift) * spacing * size
     # Far shifts, of which masses that are rounded away say nothing, need not do more.
     copies = jnp.maximum(copies, place.log_value - _ENOUGH)
     sides = [
-        jnp.asarray(_SHIFTS)[jnp.argmin(jnp.where(there, copies, jnp.inf))]
-        for there in (shift > _SHIFTS, shift < _SHIFTS)
+        shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
+        for there in (shifts < shift, shifts > shift)
     ]
     first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
     counts = tuple(jnp.round(count).astype(int) for count in loss.counts)

@@ -259,7 +259,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         steps = mesh.lengths[:, place.row]
         steps = steps * (1 / (line_nodes(frames.gaps.shape[-1]) - 1))
         reach, total = (ends, h * levels), jnp.sum(counts)
-        each = lambda x: _term_line(*x, c, reach, total)
+        each = lambda x: _term_line(x[0], x[1], x[2], c, reach, total)
         made = lax.map(each, (frames, lows, steps))
         logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
         centers = counts * made.mean

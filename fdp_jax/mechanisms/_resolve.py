@@ -317,7 +317,8 @@ def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:
     prob, num_steps = steps
     if prob is None or num_steps is None or not can_split(composed):
         return False
-    return composed.terms[0].decays_soon(prob, num_steps)
+    step: Any = composed.terms[0]  # of a loss that can be split
+    return step.decays_soon(prob, num_steps)
 
 
 @ahead_of_time

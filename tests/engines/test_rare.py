@@ -157,7 +157,7 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     t, delta = 1e-3, 0.1
     back = 1 + (delta - 1) * math.exp(-t)
     log_back = jnp.asarray([math.log(back)])
-    names = "log_lower", "log_value", "log_upper", "log_power", "slope"
+    names = "log_lower", "log_value", "log_upper", "log_alpha", "slope"
     here = types.SimpleNamespace(**dict.fromkeys(names, log_back))
     monkeypatch.setattr(_rare_queries, "evaluation", lambda *_, **__: here)
     rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
@@ -264,8 +264,7 @@ def _added():
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
         loss = ComposedLoss((step,), (count,))
-        tables = _rare.tables_of(loss, rare)
-        return _rare.evaluation(loss, rare, epsilon[None], tables)
+        return _rare.evaluation(loss, rare, epsilon[None], moves=False)
 
     return lambda *args: find(*map(jnp.asarray, args))
 
