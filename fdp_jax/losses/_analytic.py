@@ -1,6 +1,7 @@
 """Losses whose log-moment function is known at complex orders."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -133,3 +134,15 @@ def relative(log_error: Float[Array, "..."]) -> Float[Array, "..."]:
 def is_analytic(loss: AbstractLoss) -> bool:
     """Whether the contour engine can handle a loss."""
     return isinstance(loss, AnalyticLoss) and loss.transforms
+
+
+def every_other_of(
+    moments: Callable[[Array], tuple[Array, ...]], order: Float[Array, " k"]
+) -> tuple[Array, ...]:
+    """Rough moments from costly ones, at every other order: the rest are infinite."""
+    found = moments(order[::2])
+    none = jnp.full_like(found[0], jnp.inf)
+    value, slope, curvature = (
+        jnp.ravel(jnp.stack([x, none], axis=1))[: order.size] for x in found
+    )
+    return value, value, slope, curvature

@@ -1,4 +1,4 @@
-"""The grid engine against exact sums, quadrature, and the spectral engine."""
+"""The grid engine against exact sums, quadrature, and the contour engine."""
 
 import dataclasses
 import itertools
@@ -188,11 +188,11 @@ RUNS = [
 def test_brackets_overlap(s, q, n, delta, direction):
     run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
     side = contour_side(run, direction)
-    spectral = side.using("contour").bounds(delta=delta)
+    contour = side.using("contour").bounds(delta=delta)
     grid = side.using("grid").bounds(delta=delta)
-    assert float(grid.lower) <= float(spectral.upper)
-    assert float(spectral.lower) <= float(grid.upper)
-    assert float(grid.estimate) == pytest.approx(float(spectral.estimate), rel=1e-6)
+    assert float(grid.lower) <= float(contour.upper)
+    assert float(contour.lower) <= float(grid.upper)
+    assert float(grid.estimate) == pytest.approx(float(contour.estimate), rel=1e-6)
     assert float(grid.upper - grid.lower) <= 1e-4 * float(grid.estimate)
 
 
@@ -209,10 +209,10 @@ def test_brackets_overlap_anywhere(s, log_q, n, log_delta):
         noise_multiplier=s, sampling_prob=float(np.exp(log_q)), num_steps=float(n)
     )
     delta = float(np.exp(log_delta))
-    spectral = run.using("contour").bounds(delta=delta)
+    contour = run.using("contour").bounds(delta=delta)
     grid = run.using("grid").bounds(delta=delta)
-    assert float(grid.lower) <= float(spectral.upper) * (1 + 1e-15)
-    assert float(spectral.lower) <= float(grid.upper) * (1 + 1e-15)
+    assert float(grid.lower) <= float(contour.upper) * (1 + 1e-15)
+    assert float(contour.lower) <= float(grid.upper) * (1 + 1e-15)
 
 
 @pytest.mark.parametrize("entry", tail_truth()[::3], ids=lambda e: e["delta"])
@@ -233,9 +233,9 @@ def test_mixed_with_point_masses():
     # A decaying part and atoms: both engines can.
     run = fdp.compose(fdp.Laplace(1.0).repeat(2), fdp.Gaussian(2.0))
     for delta in (1e-2, 1e-6):
-        spectral = run.using("contour").bounds(delta=delta)
+        contour = run.using("contour").bounds(delta=delta)
         grid = run.using("grid").bounds(delta=delta)
-        _holds(grid, exact(spectral.estimate), width=1e-5, rtol=1e-7)
+        _holds(grid, exact(contour.estimate), width=1e-5, rtol=1e-7)
 
 
 def test_infinite_losses_are_counted():
@@ -265,14 +265,14 @@ def test_gradient_agrees_with_differences():
 
 
 @pytest.mark.slow
-def test_gradient_agrees_with_the_spectral_engine():
+def test_gradient_agrees_with_the_contour_engine():
     def epsilon(x, method):
         run = fdp.DPSGD(noise_multiplier=x[0], sampling_prob=x[1], num_steps=100.0)
         return run.using(method).epsilon(delta=1e-5)
 
     point = jnp.asarray([1.1, 0.05])
-    spectral, grid = (jax.grad(epsilon)(point, m) for m in ("spectral", "grid"))
-    np.testing.assert_allclose(grid, spectral, rtol=1e-4)
+    contour, grid = (jax.grad(epsilon)(point, m) for m in ("contour", "grid"))
+    np.testing.assert_allclose(grid, contour, rtol=1e-4)
 
 
 def test_vmap_agrees_with_a_loop():
@@ -285,7 +285,7 @@ def test_vmap_agrees_with_a_loop():
 # -- which engine ------------------------------------------------------------------
 
 
-def test_loose_spectral_bounds_get_a_second_opinion():
+def test_loose_contour_bounds_get_a_second_opinion():
     run = fdp.compose(
         *(
             fdp.DPSGD(noise_multiplier=s, sampling_prob=1e-3, num_steps=1)

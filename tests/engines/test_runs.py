@@ -1,4 +1,4 @@
-"""The spectral engine against truths of 17 and more digits, and its derivatives."""
+"""The contour engine against truths of 17 and more digits, and its derivatives."""
 
 import functools
 import math

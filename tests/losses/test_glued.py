@@ -179,7 +179,7 @@ def test_overlaps_the_grid():
     for _ in range(24):
         noise, prob = np.exp(rng.uniform(-1.4, 1.6)), 10 ** rng.uniform(-4, 0)
         steps, delta = np.round(10 ** rng.uniform(0.3, 3.7)), 10 ** rng.uniform(-11, -1)
-        found = _bounds(noise, prob, steps, delta, "spectral")
+        found = _bounds(noise, prob, steps, delta, "contour")
         grid = _bounds(noise, prob, steps, delta, "grid")
         assert found.lower <= grid.upper
         assert grid.lower <= found.upper
@@ -197,7 +197,7 @@ def test_of_all_records_it_is_gaussian():
             np.round(10 ** rng.uniform(1.3, 4)),
         )
         delta = 10 ** rng.uniform(-12, -1)
-        found = _bounds(noise, 1.0, steps, delta, "spectral")
+        found = _bounds(noise, 1.0, steps, delta, "contour")
         with mp.workdps(40):
             mu = mp.sqrt(int(steps)) / mp.mpf(noise)
             lower, upper = (
@@ -217,7 +217,7 @@ def test_of_all_records_it_is_gaussian():
     ],
 )
 def test_against_a_contour_integral(noise, prob, steps, delta, shift, step):
-    found = _bounds(noise, prob, steps, delta, "spectral")
+    found = _bounds(noise, prob, steps, delta, "contour")
     ends = float(found.lower), float(found.upper)
     lower, upper = _deltas((noise, prob, steps), ends, shift, step)
     assert upper <= delta * (1 + 1e-12)
@@ -285,5 +285,5 @@ def test_few_steps_are_asked_of_the_grid():
     inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)
-    assert many.method == "spectral, contour"
+    assert many.method == "contour, contour"
     assert many.status == Status.LOOSE  # the ends are of two pairs

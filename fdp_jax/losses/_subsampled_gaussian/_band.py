@@ -41,7 +41,12 @@ from ..._internal._tolerances import (
 )
 from ..._internal._waves import wave_sums
 from .._amplification import inclusion
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    every_other_of,
+)
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
 from ._bent_line import along_bent_line
@@ -142,13 +147,7 @@ class BandLoss(AnalyticLoss):
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
-        # Every other one of many orders is enough.
-        found = self.moments(order[::2])
-        none = jnp.full_like(found[0], jnp.inf)
-        value, slope, curvature = (
-            jnp.ravel(jnp.stack([x, none], axis=1))[: order.size] for x in found
-        )
-        return value, value, slope, curvature
+        return every_other_of(self.moments, order)
 
     def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         logs, mean, variance, size = self._totals(order)
