@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
+from .._internal._special import log_ndtri
 from ..losses import ComposedLoss, where
 from ._bounds import Profile, largest_loss, select, with_infinite, worst_of
 from ._interface import AbstractEngine, AbstractPlan
@@ -238,7 +239,15 @@ def rough_threshold(
     rough = (value - 0.5 * jnp.log(2 * np.pi * width) - target) / size
     rough = jnp.where(fits, rough, jnp.inf)
     best = jnp.argmin(rough)
-    deviation = jnp.sqrt(variance[best])
+    # The tilted law there is about normal.
+    log_m, mean, variance, w = (
+        x[best] for x in (mesh.value, mesh.mean, variance, size)
+    )
+    deviation = jnp.sqrt(variance)
+    share = target - log_m + w * (mean - 0.5 * w * variance)
+    below = share < -1e-3
+    place = mean - w * variance - deviation * log_ndtri(where(below, share, -1.0))
+    place = where(below & (deviation > 0), place, rough[best])
     reach = jnp.where(deviation > 0, deviation, jnp.inf)
-    epsilon = jnp.where(small, rough[best], -rough[best])
+    epsilon = jnp.where(small, place, -place)
     return epsilon, jnp.minimum(1 / (1 + jnp.abs(jnp.asarray(SHIFTS)[best])), reach)

@@ -79,6 +79,8 @@ def _grids(
     def one(direction: tuple[Array, Array, Array]) -> tuple[Grid, Array]:
         sign, target, least = direction
         place = place_of(near, sign, target, inverse=True)
+        end = jnp.maximum(largest_loss(near, sign), 0.0)
+        place = place._replace(epsilon=jnp.minimum(place.epsilon, end))
         most = most_epsilon(loss, least) if around else place.largest_epsilon(least)
         return plan_grid(near, sign, place), most
 

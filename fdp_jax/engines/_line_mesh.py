@@ -25,6 +25,8 @@ BLOCK = 64
 UNIT = 2.0**-53
 DIGITS = 37.0
 """Minus the log of the wanted relative error of a truncation, or of an alias."""
+_FINEST = float(1 << 17)
+"""Largest product of shift and threshold: towards a largest loss all is rounding."""
 _FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
 _shifts = np.append(1e-6, 0.0025 * 1.25 ** np.arange(68.0))
@@ -158,8 +160,9 @@ class Mesh(NamedTuple):
     """Upper bounds of log M(c)."""
     value: Float[Array, " r"]
     """Log M(c), about; infinite where nothing is known."""
-    variance: Float[Array, " r"]
+    mean: Float[Array, " r"]
     """Of the tilted loss, about."""
+    variance: Float[Array, " r"]
     lows: Float[Array, "m r"]
     lengths: Float[Array, "m r"]
     """Of the windows of every pair."""
@@ -168,13 +171,13 @@ class Mesh(NamedTuple):
 @jax.jit
 def chernoff_mesh(stack: Stack) -> Mesh:
     """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
-    total, none = jnp.zeros((3, SHIFTS.size)), jnp.zeros((0, SHIFTS.size))
+    total, none = jnp.zeros((4, SHIFTS.size)), jnp.zeros((0, SHIFTS.size))
 
     def add(total: Array, term: tuple[Frame, Array]) -> tuple[Array, tuple]:
         frame, count = term
         found = mesh_moments(frame, jnp.asarray(SHIFTS))
         upper = found.upper + 2 * UNIT * jnp.abs(found.upper)
-        each = jnp.stack([upper, upper, found.variance])
+        each = jnp.stack([upper, upper, found.mean, found.variance])
         total = total + where(count > 0, count * each, 0.0)
         return total, (found.low, found.length)
 
@@ -185,17 +188,18 @@ def chernoff_mesh(stack: Stack) -> Mesh:
     orders = orders_at(SHIFTS, stack.sign)
     for term, count in zip(stack.others, stack.other_counts, strict=True):
         upper, value, mean, variance = term.rough_moments(orders)
+        mean = stack.sign * mean
         # Moments of a large loss are differences of terms as large as that.
         size = jnp.abs(upper) + (2 + np.abs(SHIFTS)) * jnp.abs(mean)
-        each = jnp.stack([upper + 16 * UNIT * size, value, variance])
+        each = jnp.stack([upper + 16 * UNIT * size, value, mean, variance])
         # What does not happen has no moments, not even infinite ones.
         total = total + where(count > 0, count * each, 0.0)
     # A bound that is not a number says nothing.
-    upper, value, variance = total
+    upper, value, mean, variance = total
     known = jnp.isfinite(value) & jnp.isfinite(variance)
     upper = where(upper < jnp.inf, upper, jnp.inf)
     value, variance = where(known, value, jnp.inf), where(known, variance, 0.0)
-    return Mesh(upper, value, jnp.maximum(variance, 0.0), lows, lengths)
+    return Mesh(upper, value, mean, jnp.maximum(variance, 0.0), lows, lengths)
 
 
 def orders_at(shifts: Array | np.ndarray, sign: Array) -> Array:
@@ -286,6 +290,7 @@ def locate(
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
     cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
     cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
-    cost = where(bounds < jnp.inf, cost, jnp.inf)
+    usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
+    cost = where(usable, cost, jnp.inf)
     row = jnp.argmin(where(cost < jnp.inf, cost, jnp.inf)).astype(jnp.int32)
     return Place(epsilon, log_value, bounds, row, period[row], aliases[row])
