@@ -13,7 +13,8 @@ from .._internal._interval import Interval
 from .._internal._shapes import zeros_of
 from ..losses import where
 from ._line_mesh import BLOCK, RIGHT, SHIFTS, UNIT, Stack, capped
-from ._lines import ROW, Line, frequencies, line_of
+from ._line_terms import ROW, frequencies
+from ._lines import Line, line_of
 from ._root import Near, Search
 
 

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 from .._internal._blocked_sum import blocked_sum
 from ..losses import ComposedLoss, NormalMixtures, densities
 from ._line_mesh import BLOCK, Terms, directed, terms_of
-from ._lines import ROW, SIDE, Line, frequencies, line_nodes
+from ._line_terms import ROW, SIDE, frequencies, line_nodes
+from ._lines import Line
 
 _MANY = 16
 """Terms from which on a derivative does not keep all their nodes' rotations."""
