@@ -42,6 +42,10 @@ from ._rare_queries import (
 from ._root import with_rounding
 
 
+_COARSE = 10.0
+"""Cancellation that the grid, whose width falls with the period, does not see."""
+
+
 class ContourPlan(AbstractPlan):
     """A line for one direction, or several stacked ones."""
 
@@ -208,7 +212,7 @@ def place_of(
     """Where delta is that of a threshold (or log delta), by the mesh alone."""
     loss, target = stop_gradient((loss, target))
     mesh = chernoff_mesh(prepared(loss, sign))
-    return locate(mesh, target, inverse=inverse, tail=True)
+    return locate(mesh, target, inverse=inverse, tail=True, free=_COARSE)
 
 
 @one_by_one

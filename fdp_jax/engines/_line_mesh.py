@@ -27,10 +27,11 @@ DIGITS = 37.0
 """Minus the log of the wanted relative error of a truncation, or of an alias."""
 _FINEST = float(1 << 17)
 """Largest product of shift and threshold: towards a largest loss all is rounding."""
-_FREE = 2.0
+FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
-_shifts = np.append(1e-6, 0.0025 * 1.25 ** np.arange(68.0))
-_shifts = np.append(_shifts, _shifts[-1] * 1.6 ** np.arange(1.0, 30.0))
+# Finer where few rare steps begin to rule most runs.
+_ratios = np.repeat([1.25, 1.12, 1.25, 1.6], [24, 43, 22, 29])
+_shifts = np.append([1e-6, 0.0025], 0.0025 * np.cumprod(_ratios))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
 # No shift but that of an order 1 + c may weigh a threshold.
 SHIFTS = (1 + np.concatenate([_shifts, _inner])) - 1
@@ -255,6 +256,7 @@ def locate(
     inverse: bool,
     log_mass: Array | float = 0.0,
     tail: bool = False,
+    free: float = FREE,
 ) -> Place:
     """The place for a threshold, or for a log delta (`inverse`), and its line.
 
@@ -265,6 +267,7 @@ def locate(
         log_mass: Of the finite losses.
         tail: Whether delta is wanted however close it is to one, and no alias is to be
             subtracted.
+        free: Cancellation that is not worth a longer period.
     """
     bounds = mesh.upper + 4 * UNIT * (1 + jnp.abs(mesh.upper)) + _PAYOFF
     # The integrand at the saddle point, by Laplace's method.
@@ -288,7 +291,7 @@ def locate(
     falls = np.abs(SHIFTS) * period
     aliases = -falls - jnp.log(-jnp.expm1(-falls)) + log_mass
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
-    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
+    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + free), 0.0)
     cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
     cost = where(usable, cost, jnp.inf)
