@@ -3,8 +3,10 @@
 See `_lines.py`, of which this is the first step.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,7 +109,7 @@ def directed(pairs: NormalMixtures, sign: Array) -> NormalMixtures:
     return jax.vmap(lambda pair: pair.directed(sign))(pairs)
 
 
-class Stack(NamedTuple):
+class Stack(eqx.Module):
     """Terms in one direction, prepared."""
 
     sign: Float[Array, ""]
@@ -119,6 +121,8 @@ class Stack(NamedTuple):
     """Of the weight of components that were left out, in all of them."""
     log_mass: Float[Array, ""]
     """Of the finite losses, under Q."""
+    nodes: int = eqx.field(static=True)
+    """Of each pair, along a line."""
 
 
 @jax.jit
@@ -132,7 +136,17 @@ def prepared(loss: ComposedLoss, sign: Array) -> Stack:
         frames = jax.vmap(NormalMixtures.frame)(pairs)
     others = tuple(term.tabulated() for term in terms.others)
     mass = stop_gradient(loss.log_supported_mass(sign))
-    return Stack(sign, frames, terms.counts, others, terms.other_counts, lost, mass)
+    wide = frames is not None and frames.gaps.shape[-1] > 5
+    return Stack(
+        sign=sign,
+        frames=frames,
+        counts=terms.counts,
+        others=others,
+        other_counts=terms.other_counts,
+        log_lost=lost,
+        log_mass=mass,
+        nodes=2048 if wide or loss.method.split else 1024,
+    )
 
 
 _CAP = 28.0
@@ -151,7 +165,7 @@ def capped(stack: Stack, log_value: Array) -> Stack:
     whole = jnp.all(stack.counts == jnp.round(stack.counts))
     log_cut = where(whole, log_value - _CAP - jnp.log(total), -jnp.inf)
     frames = jax.vmap(Frame.capped, (0, None))(stack.frames, log_cut)
-    return stack._replace(frames=frames)
+    return dataclasses.replace(stack, frames=frames)
 
 
 class Mesh(NamedTuple):

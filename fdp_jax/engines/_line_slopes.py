@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .._internal._blocked_sum import blocked_sum
 from ..losses import ComposedLoss, NormalMixtures, densities
 from ._line_mesh import BLOCK, Terms, directed, terms_of
-from ._line_terms import ROW, SIDE, frequencies, line_nodes
+from ._line_terms import ROW, SIDE, frequencies
 from ._lines import Line
 
 _MANY = 16
@@ -81,7 +81,7 @@ def _whole_turns(before: Array, angle: Float[Array, " f"]) -> Float[Array, " f"]
 def _log_power(term: _Term, shift: Array, y: Float[Array, " f"]) -> Float[Array, "2 f"]:
     """Log modulus and angle of a term's part of M at some frequencies."""
     pair, count, low, step, kept, turned = term
-    t = low + step * np.arange(float(line_nodes(pair.centers.size)))
+    t = low + step * np.arange(float(kept.size))
     logs = densities(pair.frame(), t).logs
     tilt = (1 + shift) * logs[1] - shift * logs[0] - 0.5 * t * t + kept
     peak = stop_gradient(jnp.max(tilt))

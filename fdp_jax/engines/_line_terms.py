@@ -49,11 +49,6 @@ def frequencies(step: Array, block: Array) -> Float[Array, " k"]:
     return step * (BLOCK * block + np.arange(float(BLOCK)))
 
 
-def line_nodes(components: int) -> int:
-    """The nodes of a line's rule."""
-    return 1024 if components <= 5 else 2048
-
-
 class TermLine(NamedTuple):
     """One term's nodes along a line."""
 
@@ -84,13 +79,13 @@ def pair_line(
     shift: Array,
     reach: tuple[Array, Array],
     total: Array,
+    nodes: int,
 ) -> TermLine:
     """The nodes of a pair in a window, one of `total` releases.
 
     In `reach` are frequencies where a sum may end, and those up to which errors are
     bounded together.
     """
-    nodes = line_nodes(frame.gaps.shape[-1])
     t = low + step * np.arange(float(nodes))
     logs, shares, slips = densities(frame, t)
     kept, slip = log_kept(frame, t), kept_slip(frame, t)

@@ -40,7 +40,7 @@ from ._line_mesh import (
     locate,
     orders_at,
 )
-from ._line_terms import ROW, Along, add_other, add_pair, line_nodes, pair_line
+from ._line_terms import ROW, Along, add_other, add_pair, pair_line
 
 MOST = 4096
 """Frequencies at most in sums over pairs alone."""
@@ -107,10 +107,9 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     falls, whole, made = jnp.zeros(ends.shape), jnp.zeros(4), None
     lows, steps = mesh.lows[:, place.row], jnp.zeros_like(counts)
     if frames is not None:
-        steps = mesh.lengths[:, place.row]
-        steps = steps * (1 / (line_nodes(frames.gaps.shape[-1]) - 1))
+        steps = mesh.lengths[:, place.row] * (1 / (stack.nodes - 1))
         reach, total = (ends, h * levels), jnp.sum(counts)
-        each = lambda x: pair_line(x[0], x[1], x[2], c, reach, total)
+        each = lambda x: pair_line(x[0], x[1], x[2], c, reach, total, stack.nodes)
         made = lax.map(each, (frames, lows, steps))
         logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
         centers = counts * made.mean
