@@ -24,8 +24,8 @@ from ..losses import (
 )
 from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
 
-_ENOUGH = 300.0
-"""-log of what wraps around, relative to delta, where less does not matter."""
+_ENOUGH = 600.0
+"""-log of what may be left of a copy one period away."""
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 
@@ -95,9 +95,9 @@ def plan_grid(
     spacing = _aligned(loss, spacing)
     # Of the center's copies one period away.
     copies = place.bounds[RIGHT] - shifts * place.epsilon
-    copies = copies - jnp.abs(shifts - shift) * spacing * size
-    # Far shifts, of which masses that are rounded away say nothing, need not do more.
-    copies = jnp.maximum(copies, place.log_value - _ENOUGH)
+    away = jnp.abs(shifts - shift) * spacing * size
+    # Of far shifts masses that are rounded away say nothing.
+    copies = copies - away + 10 * jnp.maximum(away - _ENOUGH, 0)
     sides = [
         shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
         for there in (shifts < shift, shifts > shift)

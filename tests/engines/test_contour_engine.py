@@ -197,4 +197,12 @@ def test_noise_that_hides_every_step_still_adds_up():
 
 def test_it_says_where_it_cannot_answer():
     with pytest.raises(ValueError, match="contour"):
-        fdp.Laplace(1.0).repeat(3).using("contour").epsilon(delta=1e-5)
+        many = fdp.GeneralizedGaussian(1.5, shape=1.4).repeat(3)
+        many.using("contour").epsilon(delta=1e-5)
+
+
+def test_the_former_name_of_the_engine_warns():
+    run = fdp.compose(fdp.Gaussian(2.0), fdp.Laplace(1.0))
+    with pytest.warns(DeprecationWarning, match="contour"):
+        former = run.using("spectral")
+    assert former.epsilon(delta=1e-5) == run.using("contour").epsilon(delta=1e-5)

@@ -113,7 +113,9 @@ def test_moments_are_upper_bounds():
         # Symmetry.
         np.testing.assert_allclose(value[0], value[1], rtol=1e-12)
         np.testing.assert_allclose(mean[0], -mean[1], rtol=1e-9)
-        _, *rough = _rough_moments(loss, jnp.asarray([order, 1 - order]))
+        # Every other order is looked at.
+        _, *rough = _rough_moments(loss, jnp.asarray([order, 0.0, 1 - order]))
+        rough = np.asarray(rough)[:, ::2]
         np.testing.assert_allclose(rough, (value, mean, variance), rtol=0.02)
 
 

@@ -45,11 +45,13 @@ class LawLoss(AtomicLoss):
     in_closed_form: ClassVar[str] = "nothing"
 
     def rough_moments(self, order):
-        # Of sums of neighboring masses.
-        few = lambda v: jnp.pad(v, (0, -v.size % _GROUPS)).reshape(_GROUPS, -1)
-        masses = jnp.exp(self.log_p), jnp.exp(self.log_q)
-        log_p, log_q = (safe_log(jnp.sum(few(v), axis=1)) for v in masses)
-        return AtomicLoss(log_p, log_q).rough_moments(order)
+        # Of sums of neighboring masses, but for small ratios, whose logarithms differ.
+        def few(logs: Array) -> Array:
+            far = jnp.exp(logs[_GROUPS:])
+            far = jnp.pad(far, (0, -far.size % _GROUPS)).reshape(_GROUPS, -1)
+            return jnp.append(logs[:_GROUPS], safe_log(jnp.sum(far, axis=1)))
+
+        return AtomicLoss(few(self.log_p), few(self.log_q)).rough_moments(order)
 
 
 class EnclosedLoss(AbstractLoss):
