@@ -271,7 +271,8 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             (left, right), (batch, _) = own["dimension_numbers"]
             if np.result_type(*(x.aval.dtype for x in eqn.invars)) != last.aval.dtype:
                 raise Unknown(name)  # a sum of more digits
-            if not batch:
+            # One number is summed here: BLAS would wait for threads of its own.
+            if not batch and shape:
                 return f"tensordot({{0}}, {{1}}, {(left, right)})[()]"
             return _einsum(own["dimension_numbers"], eqn)
         case "gather" if is_numeric(first):

@@ -28,8 +28,8 @@ from ..mechanisms import AbstractMechanism, AbstractRenyi, View, require_mechani
 from ..selection import SelectBest
 from ._calibration import Calibration
 from ._require import require_target
-from ._solved import found_for, in_single, loss_of, made_ready
-from ._targets import AbstractTarget, Margin, UnreachableTarget, require_reachable
+from ._solved import found_for, in_single, made_ready, meets
+from ._targets import AbstractTarget, UnreachableTarget, require_reachable
 from .unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
@@ -222,7 +222,7 @@ def _largest_group(
 
     def fails(size: int) -> bool:
         group = mechanism if size == 1 else mechanism.group(size)
-        met, found[size] = _meets(group, ready, method=method)
+        met, found[size] = meets(group, ready, method=method)
         return not bool(met)
 
     low = least_whole(fails, _LARGEST_GROUP) - 1
@@ -237,13 +237,3 @@ def _largest_group(
     group = mechanism.group(low)
     end = jnp.asarray(low == _LARGEST_GROUP)
     return Calibration(value, group, target, status, found[low], grows, end, "size")
-
-
-@in_float64
-def _meets(
-    mechanism: AbstractMechanism, target: AbstractTarget, *, method: Method
-) -> tuple[Array, dict[str, Array]]:
-    """Whether a mechanism certainly meets a target, and where it binds."""
-    mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
-    found: Margin = target.margin(loss_of(mechanism, method))
-    return found.excess.upper <= 0, dict(zip(target.binds, found.binding, strict=True))

@@ -20,6 +20,10 @@ _ROUGH_TOLERANCE = 1e-4
 _SETTLING = 1e-3, 1e-14
 """Quotient and product of two changes in a row, from which on the secant method
 converges, and a third change would be below tolerance."""
+_CERTAIN, _MOST_CERTAIN, _CONVERGING = 0.1, 0.01, 0.05
+"""An excess is as good as zero if it is so much of what its certificate adds to it,
+and of no more than that.  After a change that is so much less than that before it, the
+next one will be less by as much again, or more."""
 _CHECKS = 40
 _MOST = 1e9
 """The excess that infinity counts as."""
@@ -102,9 +106,16 @@ def _begin(first: Array, slope: Array) -> dict[str, Array]:
 
 
 def _advance(
-    state: dict[str, Array], value: Array, ends: tuple[Array, Array]
+    state: dict[str, Array], value: Array, ends: tuple[Array, Array], spread: Any = 0.0
 ) -> dict[str, Array]:
-    """One step of the secant method, from the value at u."""
+    """One step of the secant method, from the value at u.
+
+    Args:
+        state: The search.
+        value: The excess at u.
+        ends: The range searched.
+        spread: What its certificate adds to it.
+    """
     # Something that cannot be evaluated counts as leaking.
     value = jnp.clip(jnp.where(jnp.isnan(value), jnp.inf, value), -_MOST, _MOST)
     u, old, old_value = state["u"], state["old"], state["old_value"]
@@ -127,6 +138,9 @@ def _advance(
     change, before = jnp.abs(target - u), state["change"]
     quotient, product = _SETTLING
     settling = (change <= quotient * before) & (change * before <= product)
+    converging = usable & (change <= _CONVERGING * before)
+    left = jnp.where(converging, change * change / before * slope, jnp.abs(value))
+    near = left <= _CERTAIN * jnp.fmin(spread, _MOST_CERTAIN)
     return {
         "step": state["step"] + 1,
         "u": target,
@@ -136,7 +150,7 @@ def _advance(
         "old_value": value,
         "slope": slope,
         "change": change,
-        "settled": settling | (change <= _TOLERANCE),
+        "settled": near | settling | (change <= _TOLERANCE),
     }
 
 
@@ -169,14 +183,16 @@ def solve(
         at_place = at_place if unknown.whole else unknown.at(at_place)
         value = jnp.where(searching, at_search, at_place)
         at = margin(value)
+        spread = at.excess.upper - at.excess.estimate
         # Where nothing is resolved, the ends know more than the estimate.
         advanced = _advance(
             search,
             jnp.fmax(jnp.fmin(at.excess.estimate, at.excess.upper), at.excess.lower),
             ends,
+            # An end at zero says that the target is met, and not how far it reaches.
+            jnp.where(at.excess.upper == 0, 0.0, spread),
         )
         going = (advanced["step"] < _STEPS) & ~advanced["settled"]
-        spread = at.excess.upper - at.excess.estimate
         place = _first_place(advanced, spread, unknown, leaks)
         searched = {
             **state,
@@ -186,7 +202,8 @@ def solve(
         }
         met = at.excess.upper <= 0
         binding = jnp.asarray(at.binding, u.dtype)
-        jump = _longer(state, at.excess.upper, unknown)
+        # What a certificate adds is not the same everywhere.
+        jump = _longer(state, at.excess.upper + 0.02 * spread, unknown)
         moved = state["place"] - jnp.where(met, -float(unknown.whole), jump)
         place = jnp.clip(moved, low, high)
         # Not met, but a value before was: that one is the last.
@@ -256,7 +273,7 @@ def _first_place(
 
 
 def _longer(state: dict[str, Any], upper: Array, unknown: Unknown) -> Array:
-    """The next step to the private side, for an upper end of the certificate.
+    """The next step to the private side, for how far an excess is to fall.
 
     Whole numbers are doubled, until the target is met; from there they go back one by
     one.

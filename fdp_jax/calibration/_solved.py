@@ -163,9 +163,15 @@ def _best(
     grid_too = engines.route(like) == "contour" and like.on_grid
     if int(found.status) != Status.LOOSE or not grid_too:
         return found
-    other = ask(method=Method("grid"))
-    held: list[Any] = jax.tree.map(_held, [found, other, mechanism, target])
+    grid = Method("grid")
+    held: list[Any] = jax.tree.map(_held, [found, mechanism, target])
     with jax.core.eval_context():  # known numbers, of which nothing is differentiated
+        completed = unknown.put(held[1], held[0].value)
+        if not meets(completed, made_ready(held[2]), method=grid)[0]:
+            return found
+    other = ask(method=grid)
+    held.insert(1, jax.tree.map(_held, other))
+    with jax.core.eval_context():
         by_grid, status = _is_riskier(*held, unknown=unknown)
     return dataclasses.replace(other if by_grid else found, status=status)
 
@@ -179,15 +185,12 @@ def _is_riskier(
 ) -> tuple[bool, Array]:
     """Whether another solution meets the target with less, and the better's status."""
     # Not a number, if the grid has none, is not larger.
-    riskier = bool(found.leaks * other.value > found.leaks * found.value)
-    for one in (other, found) if riskier else (found,):
-        completed = unknown.put(mechanism, one.value)
+    if bool(found.leaks * other.value > found.leaks * found.value):
+        completed = unknown.put(mechanism, other.value)
         asked = target.asked(completed)
-        if asked is None:
-            return one is other, one.status
         # What is asked next may be answered by other engines than the search's.
-        if bool(target.is_met(completed)):
-            return one is other, asked.status
+        if asked is None or bool(target.is_met(completed)):
+            return True, (other if asked is None else asked).status
     return False, found.status
 
 
@@ -236,6 +239,16 @@ def made_ready(target: AbstractTarget) -> AbstractTarget:
 def loss_of(mechanism: AbstractMechanism, method: Method) -> ComposedLoss:
     """The privacy loss of both directions together, to be handled by a given engine."""
     return dataclasses.replace(mechanism.alone().loss(), method=method)
+
+
+@in_float64
+def meets(
+    mechanism: AbstractMechanism, target: AbstractTarget, *, method: Method
+) -> tuple[Array, dict[str, Array]]:
+    """Whether a mechanism certainly meets a target, and where it binds."""
+    mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
+    found: Margin = target.margin(loss_of(mechanism, method))
+    return found.excess.upper <= 0, dict(zip(target.binds, found.binding, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

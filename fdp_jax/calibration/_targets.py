@@ -102,9 +102,11 @@ class AbstractTarget(Record):
         if question is None:
             return None
         name, value, limit = question
+        asked = BY_ARGUMENT[name]
         with jax.enable_x64(True):  # no rounding outward to float32
-            found = mechanism.bounds(**{name: value})
-            upper = BY_ARGUMENT[name].upper_is_pessimistic
+            value = asked.check(name, value)
+            found = mechanism._bounds_of(asked.name, value, both=False)
+            upper = asked.upper_is_pessimistic
             return found.upper <= limit if upper else found.lower >= limit
 
     def spent_by(self, guarantee: AbstractGuarantee) -> Bounds:
@@ -202,7 +204,11 @@ class ApproxDP(_AbstractProfileTarget):
         return jnp.asarray(self.epsilon), *both_logs(jnp.asarray(self.delta))
 
     def question(self):
-        return "epsilon", self.epsilon, self.delta
+        delta = known(self.delta)
+        if delta is None or delta > 0:
+            return "epsilon", self.epsilon, self.delta
+        # Losses that are bounded end at a sum, which is met although it is rounded.
+        return "delta", 0.0, self.epsilon + 1e-12 * abs(self.epsilon)
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
@@ -210,15 +216,6 @@ class ApproxDP(_AbstractProfileTarget):
         return inside & (self.epsilon < jnp.inf), (
             "delta must lie in (max(0, 1 - e^epsilon), 1), and epsilon must be finite"
         )
-
-    def is_met(self, mechanism):
-        delta = known(self.delta)
-        if delta is None or delta > 0:
-            return super().is_met(mechanism)
-        # Losses that are bounded end at a sum, which is met although it is rounded.
-        with jax.enable_x64(True):
-            found = mechanism._bounds_of("epsilon", np.zeros(()), both=False)
-            return found.upper <= self.epsilon + 1e-12 * abs(self.epsilon)
 
     def describe(self) -> str:
         return f"({at_most(float(self.epsilon))}, {at_most(float(self.delta))})-DP"

@@ -194,7 +194,9 @@ class Resolved:
             return  # an interpolation, of which the grid knows nothing
         if first is not whole or route(composed) == "contour":
             yield _by(whole, Method("grid"))
-        if not is_bracketed(composed) and is_nearly_tight(so_far()):
+        # Bounds of a pair that only dominates are no closer than those of what does it.
+        finer = self.attained is None and not is_bracketed(composed)
+        if finer and is_nearly_tight(so_far()):
             yield _by(whole, Method("grid", points=_FINER))
 
     def _asks_on(self, found: Bounds) -> bool:

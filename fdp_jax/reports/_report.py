@@ -4,8 +4,6 @@ import dataclasses
 import math
 from typing import Any
 
-import numpy as np
-
 from .._internal._calls import explained
 from .._internal._text import at_most, json_ready, round_down, round_up
 from ..mechanisms import Sampling, require_mechanism
@@ -166,8 +164,8 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         '(0.890149, 1e-06)-DP, add or remove one record, Poisson sampling'
     """
     mechanism = require_mechanism("mechanism", mechanism)
-    fpr = np.asarray(REPORTED_FPR)
-    tpr = np.asarray(mechanism.tpr(fpr=fpr))
+    # One by one, by the program that answers for other rates, too.
+    tpr = {a: float(mechanism.tpr(fpr=a)) for a in REPORTED_FPR}
     relation: str = mechanism.relation.name
     remove = Interval.of(mechanism.remove.bounds(delta=delta))
     add = Interval.of(mechanism.add.bounds(delta=delta))
@@ -181,7 +179,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         epsilon=worse(remove, add),
         epsilon_remove=remove,
         epsilon_add=add,
-        tpr={float(a): float(t) for a, t in zip(fpr, tpr, strict=True)},
+        tpr=tpr,
         advantage=advantage,
         # R(1/2) = (1 - advantage) / 2, rounded down.
         bayes_error=max(math.nextafter(0.5 * (1.0 - advantage), 0.0), 0.0),

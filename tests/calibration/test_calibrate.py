@@ -371,3 +371,47 @@ def test_a_narrow_certificate_is_met_by_the_first_step_from_the_root(width):
     root = (-1 + math.sqrt(1.8)) / 0.2
     slope = 1 + 0.2 * root
     assert width <= slope * (math.log(found.value) - root) <= 1.02 * width
+
+
+def test_noise_below_the_certificate_is_not_searched_through():
+    """The grid's estimates are no smoother than some thousandths of their bounds."""
+    unknown = find_unknown(fdp.Gaussian(), "noise_multiplier", within=None, whole=False)
+    asked = []
+
+    def margin(value):
+        asked.append(value)
+        truth = 2 - 30 * jnp.log(value)
+        noisy = truth + 1e-5 * jnp.sin(1e9 * truth)
+        return Margin(Interval(truth - 0.02, noisy, truth + 0.02))
+
+    with jax.enable_x64(True), jax.disable_jit():
+        found, _ = solve(margin, lambda t: 2.5 - 30 * t, unknown, 0)
+    assert found.met
+    assert len(asked) <= 12
+    assert 0.02 <= 30 * math.log(found.value) - 2 <= 0.06
+
+
+@pytest.mark.slow
+def test_the_grid_is_searched_only_where_less_would_do(monkeypatch):
+    """Both are loose for batches cut at a size that is often reached."""
+    asked = []
+
+    def counted(*args, method, **options):
+        asked.append(method.name)
+        return _solve_by(*args, method=method, **options)
+
+    _solve_by = _solved._solve
+    monkeypatch.setattr(_solved, "_solve", counted)
+    scheme = fdp.sampling.TruncatedPoisson(
+        4.08e-5, batch_size=521_000, dataset_size=12_700_000_000
+    )
+    run = fdp.DPSGD(sampling=scheme, num_steps=100_000)
+    target = fdp.targets.ApproxDP(epsilon=2.0, delta=1.1e-10)
+    found = fdp.calibrate(run, target, solve_for="noise_multiplier")
+    assert set(asked) == {"auto"}
+    at = lambda share: dataclasses.replace(
+        run, noise_multiplier=float(found.value) * share
+    ).delta(epsilon=2.0)
+    assert at(1.0) <= target.delta < at(1 - 1e-5)
+    grid = found.mechanism.using("grid")
+    assert grid.delta(epsilon=2.0) > target.delta

@@ -203,6 +203,7 @@ _CLOSE = {
         jnp.asarray(_GRID[0]) @ _GRID[0].T,
         jnp.einsum("bij,bik->bjk", jnp.asarray(_GRID), _GRID),
         jnp.dot(jnp.arange(3.0), jnp.arange(3.0)),
+        jnp.tensordot(jnp.asarray(_GRID), _GRID, _GRID.ndim),
         jnp.dot(jnp.arange(3.0), jnp.arange(3)),
         jnp.fft.irfft(jnp.fft.rfft(jnp.asarray(_INSIDE)), 9) + 1,
         jnp.fft.ifft(jnp.fft.fft(jnp.asarray(_COMPLEX))),

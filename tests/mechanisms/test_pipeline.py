@@ -1,6 +1,7 @@
 """From a mechanism to a program: what is compiled, and what is declared instead."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from programs import jitted
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
 from fdp_jax._internal._host import whole_programs
-from fdp_jax.curves import Bounds, Range, Status, Subject
+from fdp_jax.curves import DELTA, Bounds, Range, Status, Subject
 from fdp_jax.losses import ComposedLoss, TwoPointLoss
 from fdp_jax.mechanisms import AbstractMechanism, Sampling, resolve
 from fdp_jax.mechanisms._relations import relation_field
@@ -345,3 +346,23 @@ def test_groups_of_groups_are_groups():
         run.group(9).group(8)
     with pytest.raises(ValueError, match="num_steps"):
         fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1).repeat(2.5).group(2)
+
+
+def test_a_pair_that_only_dominates_is_not_asked_on_a_finer_grid():
+    """What is known from below is farther off than what four times the points gain."""
+    ends = map(jnp.asarray, (1.0, 1.0, 1.00001, int(Status.LOOSE)))
+    lower, estimate, upper, status = ends
+    near = Bounds(lower, estimate, upper, status, "grid")
+    run = fdp.DPSGD(
+        noise_multiplier=1.0,
+        sampling=fdp.sampling.FixedSize(batch_size=6, dataset_size=600),
+        num_steps=100,
+        relation="zero_out",
+    )
+    found = resolve(run.remove)
+    asked = lambda x: [
+        subject.composed.method.points
+        for subject in x._ladder(lambda: near, lambda: DELTA)
+    ]
+    few = asked(found)
+    assert asked(dataclasses.replace(found, attained=None)) == [*few, 4 * max(few)]

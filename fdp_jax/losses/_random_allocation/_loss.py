@@ -180,3 +180,7 @@ class RandomAllocationLoss(EnclosedLoss):
 
     def law(self) -> LawLoss:
         return LawLoss.of(self.release(_ROUGH).estimate, 0)
+
+    def tabulated(self):
+        # Moments alone are asked of it, for which one law will do.
+        return BracketedLoss(self.noise_multiplier, *3 * [self.law()])
