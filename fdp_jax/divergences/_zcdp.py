@@ -105,9 +105,11 @@ def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:
 
     best = jnp.argmax(values)
     limit = counted(loss, lambda t: t.log_moment_limit(sign))
-    inside = normalized(loss, oriented(sign, 1 + jnp.exp(grid[best])))
-    inside = jnp.where(values[best] > limit, inside, limit)
     exact = stop_gradient(ceiling) <= between
+    # Where that is not used it may have no derivative.
+    place = jnp.where(exact, 0.0, grid[best])
+    inside = normalized(loss, oriented(sign, 1 + jnp.exp(place)))
+    inside = jnp.where(values[best] > limit, inside, limit)
     estimate = jnp.where(exact, jnp.where(jnp.isfinite(ceiling), ceiling, 0.0), inside)
     # What overflows is not known.
     lost = (mass.base < 0) | (mass.included < 0) | jnp.isnan(upper)

@@ -21,6 +21,8 @@ from ._interface import AbstractEngine, AbstractPlan
 
 _POINTS = 3 << 15
 """Lattice points, if the user asks for no other number."""
+_NOTHING, _FARTHEST = -750.0, 340.0
+"""The logarithm of less than any number, and a threshold whose e^(2 eps) is one."""
 
 
 class BracketedEngine(AbstractEngine):
@@ -107,15 +109,23 @@ class OnePlan(AbstractPlan):
     sign: Float[Array, "..."]
 
     def profile(self, loss, epsilons):
-        fixed = stop_gradient(epsilons)
+        most = most_log_delta(loss, self.sign, epsilons)
+        # The lattice is not asked where delta is less than any number, or squares of
+        # outputs are more than any: there delta is no more than at the farthest place.
+        nothing = most < _NOTHING
+        asked = jnp.where(nothing, 0, jnp.minimum(epsilons, _FARTHEST))
+        fixed = stop_gradient(asked)
         sums = _sums(stop_gradient(loss), self.sign, jnp.max(self.sign * fixed))
         found = _log_delta(sums, fixed)
-        args = loss.without_ends(), epsilons
+        args = loss.without_ends(), asked
         estimate = known_value(_one_log_delta, found.estimate, args, self.sign)
-        most = most_log_delta(loss, self.sign, epsilons)
-        upper = jnp.minimum(found.upper, most)
-        log_delta = _between(found.lower, estimate, upper)
+        log_delta = _between(
+            jnp.where(fixed < epsilons, -jnp.inf, found.lower),
+            jnp.where(nothing, -jnp.inf, estimate),
+            jnp.minimum(found.upper, most),
+        )
         log_alpha = jax.vmap(LawSums.log_alpha, (0, None))(sums, fixed)[1]
+        log_alpha = jnp.where(nothing, -jnp.inf, log_alpha)
         rest = log_delta.map_down(log_complement)
         return Profile(log_delta, rest, stop_gradient(log_alpha))
 

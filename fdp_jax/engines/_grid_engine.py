@@ -62,11 +62,14 @@ class GridEngine(AbstractEngine):
 
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
-        # No farther than to the largest loss: beyond it all masses underflow.
-        within = lambda s: jnp.minimum(anchor, jnp.maximum(largest_loss(loss, s), 0))
 
         def one(sign: Array) -> Grid:
-            return plan_grid(loss, sign, place_of(loss, sign, within(sign)), gap)
+            # No farther than to the largest loss: beyond it all masses underflow, and
+            # delta is known.
+            most = largest_loss(loss, sign)
+            known = anchor > most + gap
+            near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
+            return plan_grid(loss, sign, place_of(loss, sign, near), gap)
 
         return GridPlan(signs, lax.map(one, signs))
 

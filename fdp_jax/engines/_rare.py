@@ -33,7 +33,7 @@ from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss
 from ..losses._subsampled_gaussian._band_place import Place
 from ..losses._subsampled_gaussian._band_tails import log_outside
-from ._bounds import Profile, largest_loss
+from ._bounds import Profile, largest_loss, select
 from ._line_mesh import Mesh, Place as LinePlace, Stack, chernoff_mesh, locate, prepared
 from ._line_queries import Seen, see
 from ._line_slopes import log_value
@@ -162,7 +162,9 @@ def evaluation(
     each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
     add = lambda x: jax.nn.logsumexp(x, axis=0)
     outer = _outermost(rare.parts, rare.active, rare.scales.ends)
-    part = BandLoss(step, count, outer.place)
+    # In batches what is not used is evaluated as well, and has to have derivatives.
+    some = Place(jnp.arange(2.0), jnp.ones_like(count), jnp.asarray([-1.0, 1.0]))
+    part = BandLoss(step, count, select(rare.used, outer.place, some))
     rest = stop_gradient(_left_out(rare, part, epsilons)) + SPLIT_REST
     least, log_q = certain_part(part, sign, epsilons)
     value = jnp.logaddexp(add(each.log_value), least.estimate)

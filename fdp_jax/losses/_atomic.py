@@ -349,13 +349,18 @@ def error_rates(
     start, width = place_of(low), place_of(high) - place_of(low)
     # Neither is 1 minus the other: both are relatively accurate.
     parts = jnp.stack([place_of(high) - levels, levels - start])
-    shares = parts / jnp.where(width > 0, width, jnp.inf)
+    # Of tiny numbers a quotient has a derivative if one of them is about 1.
+    unit = stop_gradient(jnp.where(width > 0, width, jnp.inf))
+    shares = (parts / unit) / jnp.where(width > 0, width / unit, 1.0)
     kept = jnp.where(width > 0, jnp.clip(shares, 0, 1), np.array([[0.0], [1.0]]))
     # With the derivative that they have between 0 and 1.
     fewer, more = stop_gradient(kept) + (shares - stop_gradient(shares))
     beta = fewer * low.beta + more * high.beta
     tpr = fewer * low.tpr + more * high.tpr
     value, power = stop_gradient((beta, tpr))
+    # Next to 1 a number has the derivative of its complement.
+    moved = jnp.where(value < power, beta, -tpr)[0]
+    moved = moved - stop_gradient(moved)
 
     less, steeper = (
         jnp.exp(x[1]) * (1 + g)
@@ -375,10 +380,10 @@ def error_rates(
         + least * (jnp.minimum(fewer, low.beta)[2] > 0)
     )
     return (
-        Interval(least_beta * (1 - error), beta[0], most_beta).map(safe_log),
+        Interval(least_beta * (1 - error), value[0] + moved, most_beta).map(safe_log),
         Interval(
             power[2] * (1 - error) - missed,
-            tpr[0],
+            power[0] - moved,
             jnp.minimum(most_power * (1 + error), jnp.maximum(power[0], 1)),
         ).map(safe_log),
     )

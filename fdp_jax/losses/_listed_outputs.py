@@ -10,7 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._arithmetic import ULP
-from .._internal._concrete import is_traced
+from .._internal._concrete import ahead_of_time, evaluates_at_once, holds_anywhere
 from .._internal._precision import in_float64
 from ._atomic import FEW_OUTPUTS, MOST_OUTPUTS, AtomicLoss
 from ._base import AbstractLoss
@@ -96,6 +96,7 @@ def _outputs(term: Any, count: int) -> tuple[Float[Array, "3 k"], int]:
     return jnp.stack([(ups - downs) * atoms.loss[1], log_p, log_q]), 1
 
 
+@ahead_of_time
 def short_lists(composed: ComposedLoss) -> ComposedLoss:
     """The loss with long lists of outputs cut to those with mass, where these are few.
 
@@ -103,11 +104,11 @@ def short_lists(composed: ComposedLoss) -> ComposedLoss:
     """
     lists = [x for x in composed.terms if isinstance(x, AtomicLoss)]
     long = any(x.log_p.size > MOST_OUTPUTS for x in lists)
-    if is_traced(composed) or not long:
+    if not (long and evaluates_at_once()):
         return composed
-    found = _trimmed(composed)
-    each = zip(composed.terms, found, strict=True)
-    terms = tuple(x if few is None or not few[1] else few[0] for x, few in each)
+    pairs = zip(composed.terms, _trimmed(composed), strict=True)
+    short = lambda few: few is not None and not holds_anywhere(~few[1])
+    terms = tuple(few[0] if short(few) else term for term, few in pairs)
     return dataclasses.replace(composed, terms=terms)
 
 

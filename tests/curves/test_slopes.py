@@ -101,6 +101,9 @@ def test_slopes_next_to_the_largest_loss():
     assert jax.grad(epsilon)(2.0) == pytest.approx(-0.75, rel=1e-7)
     # And far beyond it.
     assert jax.grad(lambda s: fdp.Laplace(s).repeat(3).delta(epsilon=1.0))(1e3) == 0
+    # And of noise without a largest loss, where its masses end.
+    noise = lambda s: fdp.GeneralizedGaussian(s, shape=1.5)
+    assert jax.grad(lambda s: noise(s).delta(epsilon=30.0))(1.0) == 0
 
 
 def test_the_search_for_a_threshold_leaves_the_largest_loss():
@@ -145,31 +148,40 @@ def test_slopes_where_losses_move_each_at_its_own_pace():
     assert jax.grad(beta)(2.3) == pytest.approx(float(change) / 2e-4, rel=1e-6)
 
 
-# One Gaussian, and two that are like it.
+# One Gaussian, and two that are like it; beside a list that is short, and a long one,
+# which is cut.
 @pytest.mark.parametrize(
-    "noise", [fdp.Gaussian(2.0), fdp.Schedule(fdp.Gaussian, np.full(2, math.sqrt(8)))]
+    ("noise", "limit"),
+    [
+        (fdp.Gaussian(2.0), 20),
+        (fdp.Schedule(fdp.Gaussian, np.full(2, math.sqrt(8))), 20),
+        (fdp.Gaussian(2.0), None),
+    ],
 )
-def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them(noise):
+def test_slopes_of_unlike_releases_are_those_of_the_engine_that_knows_them(
+    noise, limit
+):
     """Contours alone say little of them; the truth is a sum over the integers."""
 
     def truth(scale):
-        k = np.arange(-20, 22)
+        reach = limit or 60
+        k = np.arange(-reach, reach + 2)
         log_mass = -0.5 * np.square([k / scale, (k - 1) / scale])
-        p, q = np.exp(log_mass) * (k < 21, k > -20)
+        p, q = np.exp(log_mass) * (k < reach + 1, k > -reach)
         gaps = 0.9 - np.diff(log_mass, axis=0)[0, 1:-1]
         near, far = (scipy.stats.norm.sf(2 * gaps + x) for x in (-0.25, 0.25))
         told = q[1:-1] * near - np.exp(0.9) * p[1:-1] * far
         return np.log((q[-1] + np.sum(told)) / np.sum(p))
 
     def log_delta(scale):
-        counts = fdp.DiscreteGaussian(scale, truncation=20)
+        counts = fdp.DiscreteGaussian(scale, truncation=limit)
         return fdp.compose(noise, counts).remove.log_delta(epsilon=0.9)
 
     with jax.enable_x64(True):
         found, slope = jax.value_and_grad(log_delta)(2.3)
-    assert found == pytest.approx(truth(2.3), abs=1e-7)
+    assert found == pytest.approx(truth(2.3), abs=1e-9)
     change = truth(2.3 + 1e-5) - truth(2.3 - 1e-5)
-    assert slope == pytest.approx(change / 2e-5, rel=1e-7)
+    assert slope == pytest.approx(change / 2e-5, rel=3e-9)
 
 
 @pytest.mark.slow

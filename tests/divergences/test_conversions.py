@@ -58,6 +58,13 @@ def test_zcdp_holds_at_every_order_and_is_close(side):
     assert np.max(ratios) >= rho * (1 - 2e-3)
 
 
+def test_zcdp_derivative_where_moments_of_high_order_are_not_known():
+    # The most distant component has the limit 2^2 / (2 noise^2).
+    run = lambda s: fdp.MixtureOfGaussians(s, shifts=[0.0, 2.0], probs=[0.5, 0.5])
+    slope = jax.grad(lambda s: divergences.zcdp(run(s).remove))(1.5)
+    np.testing.assert_allclose(slope, -4 / 1.5**3, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_zcdp_derivative():
     def value(b):

@@ -1,6 +1,7 @@
 """One release with finitely many outputs, against exact rational arithmetic."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -282,3 +284,19 @@ def test_a_mixture_beside_what_has_a_transform_alone():
         same = fdp.compose(fdp.Gaussian(1.0), law).bounds(**asked)
         assert found.status == fdp.Status.TIGHT
         np.testing.assert_allclose(found.estimate, same.estimate, rtol=1e-9)
+
+
+def test_lists_of_known_numbers_are_cut_in_programs_of_named_engines():
+    both = fdp.compose(fdp.Gaussian(1.5), fdp.DiscreteGaussian(2.3))
+    asked = jitted(lambda e: both.using("contour").delta(epsilon=e))
+    with jax.enable_x64(True):
+        assert asked(1.0) == pytest.approx(float(both.delta(epsilon=1.0)), rel=1e-9)
+
+
+def test_slopes_at_rates_whose_squares_underflow():
+    # With outputs of 37 and more P(X >= k) passes 1e-300: the loss there is 73 / 2.
+    beta = lambda scale, alpha: fdp.DiscreteGaussian(scale).beta(alpha=alpha)
+    with jax.enable_x64(True):
+        slopes = jax.grad(beta, (0, 1))(1.0, 1e-300)
+    ratio = math.exp(36.5)
+    np.testing.assert_allclose(slopes, [73e-300 * ratio, -ratio], rtol=1e-9)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from fdp_jax.engines._inversion import Evaluation
 from programs import jitted
 
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
@@ -289,3 +290,23 @@ def test_little_noise_in_direction_add(noise, prob, epsilon, place):
     assert found.log_lower[0] <= float(truth) <= found.log_upper[0]
     if place == epsilon:
         assert found.log_upper[0] - found.log_lower[0] < 1e-9
+
+
+def test_what_is_not_split_has_derivatives_in_a_batch_of_what_may_be(monkeypatch):
+    """Under `vmap` bands without a place are evaluated, too, and then left out."""
+    flat = lambda part, contour, epsilons: Evaluation(*[epsilons] * 6)
+    monkeypatch.setattr(_rare, "evaluate", flat)
+
+    def split(noise, used):
+        step, count, one = _step(noise, 1e-3), jnp.asarray(200.0), jnp.ones(())
+        empty = Place(jnp.zeros(2), 0 * one, jnp.zeros(2))
+        scales = _rare_cuts.Scales(*[0 * one] * 5, jnp.zeros(1), jnp.zeros(2))
+        none, part = jnp.zeros(1, bool), BandLoss(step, count, empty)
+        parts = jax.tree.map(lambda x: x[None], part)
+        rare = _rare.Rare(none[0], one, parts, jnp.zeros(1), none, scales)
+        loss = ComposedLoss((step,), (count,))
+        found = _rare.rare_profile(loss, rare, jnp.ones(1))
+        return jnp.where(used, found.log_delta.estimate[0], noise)
+
+    with jax.enable_x64(True):
+        assert jax.grad(split)(jnp.asarray(1.1), False) == 1

@@ -460,6 +460,19 @@ def test_derivatives():
     assert np.all(np.isfinite(jax.grad(epsilon, (0, 1))(0.35, 20.0)))
 
 
+def test_thresholds_beyond_all_losses():
+    delta = lambda s, eps: RandomAllocationEpoch(s, 10).bounds(epsilon=eps)
+    # Nothing is left of delta, and squares of e^eps are more than any number.
+    found, slope = delta(1.0, 705.0), jax.grad(lambda s: delta(s, 705.0).estimate)(1.0)
+    assert (found.lower, found.estimate, slope) == (0, 0, 0)
+    assert found.upper < 1e-300
+    # With little noise much is: the other batches add next to nothing to the own one.
+    found = delta(0.03, 550.0)
+    z, w = ((x - 550 - math.log(10)) * 0.03 for x in (0.5 / 0.03**2, -0.5 / 0.03**2))
+    truth = ndtr(z) - math.exp(550) * 10 * ndtr(w)
+    assert found.lower <= truth <= found.estimate <= found.upper < 1
+
+
 @pytest.mark.slow
 def test_derivatives_of_several():
     delta = lambda s: (
