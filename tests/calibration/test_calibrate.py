@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -413,5 +414,6 @@ def test_the_grid_is_searched_only_where_less_would_do(monkeypatch):
         run, noise_multiplier=float(found.value) * share
     ).delta(epsilon=2.0)
     assert at(1.0) <= target.delta < at(1 - 1e-5)
-    grid = found.mechanism.using("grid")
+    solved: Any = found.mechanism
+    grid = solved.using("grid")
     assert grid.delta(epsilon=2.0) > target.delta

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from fdp_jax.engines._inversion import Evaluation
 from programs import jitted
 
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
+from fdp_jax.engines._line_queries import Seen
 from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss
 from fdp_jax.losses._subsampled_gaussian import _band_tails
 from fdp_jax.losses._subsampled_gaussian._band import BandLoss
@@ -294,16 +294,20 @@ def test_little_noise_in_direction_add(noise, prob, epsilon, place):
 
 def test_what_is_not_split_has_derivatives_in_a_batch_of_what_may_be(monkeypatch):
     """Under `vmap` bands without a place are evaluated, too, and then left out."""
-    flat = lambda part, contour, epsilons: Evaluation(*[epsilons] * 6)
-    monkeypatch.setattr(_rare, "evaluate", flat)
+    monkeypatch.setattr(_rare, "see", lambda line, epsilons: Seen(*[epsilons] * 5))
+    monkeypatch.setattr(_rare, "log_value", lambda loss, epsilons, line: epsilons)
+    lines: Any = jnp.zeros(1)
 
     def split(noise, used):
         step, count, one = _step(noise, 1e-3), jnp.asarray(200.0), jnp.ones(())
         empty = Place(jnp.zeros(2), 0 * one, jnp.zeros(2))
-        scales = _rare_cuts.Scales(*[0 * one] * 5, jnp.zeros(1), jnp.zeros(2))
+        zero = 0 * one
+        scales = _rare_cuts.Scales(
+            zero, zero, zero, zero, zero, jnp.zeros(1), jnp.zeros(2)
+        )
         none, part = jnp.zeros(1, bool), BandLoss(step, count, empty)
         parts = jax.tree.map(lambda x: x[None], part)
-        rare = _rare.Rare(none[0], one, parts, jnp.zeros(1), none, scales)
+        rare = _rare.Rare(none[0], one, parts, lines, none, scales)
         loss = ComposedLoss((step,), (count,))
         found = _rare.rare_profile(loss, rare, jnp.ones(1))
         return jnp.where(used, found.log_delta.estimate[0], noise)
