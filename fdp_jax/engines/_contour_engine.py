@@ -208,7 +208,7 @@ def _search(
 def place_of(
     loss: ComposedLoss, sign: Array, target: Array, *, inverse: bool = False
 ) -> Place:
-    """Where delta is that of a threshold (or log delta), by the mesh alone."""
+    """The place of a threshold, or of a log delta, by the mesh alone."""
     loss, target = stop_gradient((loss, target))
     mesh = chernoff_mesh(prepared(loss, sign))
     return locate(mesh, target, inverse=inverse, tail=True, free=_COARSE)

@@ -72,7 +72,7 @@ def _share(
 
 
 def _whole_turns(before: Array, angle: Float[Array, " f"]) -> Float[Array, " f"]:
-    """What makes angles continuous, as derivatives in the count need them."""
+    """Turns that make angles continuous, as derivatives in the count need them."""
     last = jnp.concatenate([before[None], angle[:-1]])
     turns = jnp.cumsum(jnp.round((last - angle) / (2 * np.pi)))
     return stop_gradient(2 * np.pi * turns)

@@ -251,7 +251,7 @@ def add_other(
     count: Array,
     plan: PyTree,
 ) -> tuple[Float[Array, "4 f"], Float[Array, " b"]]:
-    """The same of a term that is no pair."""
+    """Adds the powers of a term that is no pair, likewise."""
     h = along.step
     # Some take less time for each of many frequencies.
     length, fastest = term.together, term.fastest_turn(plan)
