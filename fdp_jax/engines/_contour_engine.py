@@ -41,7 +41,7 @@ from ._rare_queries import (
 )
 from ._root import with_rounding
 
-_COARSE = 10.0
+_COARSE = 4.0
 """Cancellation that the grid, whose width falls with the period, does not see."""
 
 
