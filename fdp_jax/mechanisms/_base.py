@@ -59,11 +59,11 @@ class _Query(NamesToAsk, AbstractGuarantee):
 
         Args:
             method: "closed_form"; "contour" (sums of transforms along a line of the
-                complex plane, of all smooth losses; "spectral" is its former name);
-                "grid" (discretized losses composed by FFT); or "auto", the default of
-                every query: one after the other while the answer is loose.  Inside of
-                `jax.jit` (on CPUs) "auto" calls back to the programs of plain calls; a
-                named engine is part of the program.
+                complex plane, of all smooth losses; formerly "spectral"); "grid"
+                (discretized losses composed by FFT); or "auto", the default: one after
+                the other while the answer is loose.  Inside of `jax.jit` (on CPUs)
+                "auto" calls back to the programs of plain calls; a named engine is part
+                of the program.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the

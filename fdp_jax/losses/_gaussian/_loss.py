@@ -68,6 +68,9 @@ class GaussianLoss(ClosedTransformLoss):
     decays: ClassVar[bool] = True
     pairs: ClassVar[bool] = True
 
+    def powered(self, count):
+        return GaussianLoss(self.noise_multiplier / jnp.sqrt(count))
+
     def precision(self) -> Float[Array, ""]:
         """1 / s^2 = mu^2, which adds under composition."""
         return 1 / jnp.square(self.noise_multiplier)
