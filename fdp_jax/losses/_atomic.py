@@ -112,13 +112,20 @@ class AtomicLoss(ClosedTransformLoss):
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         return value + rounding, mean, square
 
-    def relative_error(self, plan):
-        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+    def log_moment_bounds(self, order, log_tolerance):
+        return self.moments(order)[0] + self._slip(order)
+
+    def _slip(self, order: Array) -> Array:
+        """The relative error of E_P[(dQ/dP)^w] by those of masses and losses."""
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(order))
         return stop_gradient(jnp.asarray(self.mass_error) + slip)
+
+    def relative_error(self, plan):
+        return self._slip(plan.order)
 
     def log_mgf(self, plan):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])
-        return value, rounding
+        return value, rounding + self._slip(plan.order)
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])

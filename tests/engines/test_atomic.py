@@ -13,6 +13,8 @@ from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import Bound
+from fdp_jax.curves import Subject
+from fdp_jax.losses import AtomicLoss, ComposedLoss, GaussianLoss
 
 P = [Fraction(x, 16) for x in (1, 4, 6, 3, 2)]
 Q = [Fraction(x, 16) for x in (5, 2, 3, 0, 6)]
@@ -289,3 +291,24 @@ def test_slopes_at_rates_whose_squares_underflow():
         slopes = jax.grad(beta, (0, 1))(1.0, 1e-300)
     ratio = math.exp(36.5)
     np.testing.assert_allclose(slopes, [73e-300 * ratio, -ratio], rtol=1e-9)
+
+
+def test_errors_of_masses_are_in_the_ends_of_compositions():
+    """Masses within 1e-6 of others, of which the truth is, fifty times beside noise."""
+    p, off = np.array([0.5, 0.3, 0.2]), 1e-6
+    q = np.array([0.3, 0.3, 0.4])
+    noise = GaussianLoss(jnp.asarray(2.0))
+
+    def ends(p, q, error):
+        # Of losses that are known: else their errors count for those of masses.
+        logs = jnp.log(p), jnp.log(q)
+        known = {"loss": jnp.log(q / p), "loss_error": jnp.zeros(())}
+        lists = AtomicLoss(*logs, mass_error=error, **known)
+        loss = ComposedLoss((noise, lists), (jnp.ones(()), jnp.asarray(50.0)))
+        return Subject(loss, "remove")._bounds_of("delta", 3.0)
+
+    with jax.enable_x64(True):
+        exact = ends(p, q, 1e-13)
+        for side in (1 - off, 1 + off):
+            found = ends(p * side, q * side, 1.01 * off)
+            assert found.lower <= exact.lower <= exact.upper <= found.upper
