@@ -25,7 +25,7 @@ from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
-from ._closed_transform import ClosedTransformLoss, principal_logs
+from ._closed_transform import ClosedTransformLoss, Tilted, principal_logs
 from ._loss_moments import excess, moments_of
 
 FEW_OUTPUTS, MOST_OUTPUTS = 512, 2048
@@ -113,19 +113,15 @@ class AtomicLoss(ClosedTransformLoss):
         return value + rounding, mean, square
 
     def log_moment_bounds(self, order, log_tolerance):
-        return self.moments(order)[0] + self._slip(order)
-
-    def _slip(self, order: Array) -> Array:
-        """The relative error of E_P[(dQ/dP)^w] by those of masses and losses."""
-        slip = jnp.max(self._rounding()) * (1 + jnp.abs(order))
-        return stop_gradient(jnp.asarray(self.mass_error) + slip)
+        return self.moments(order)[0] + self.relative_error(Tilted(order, order))
 
     def relative_error(self, plan):
-        return self._slip(plan.order)
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+        return stop_gradient(jnp.asarray(self.mass_error) + slip)
 
     def log_mgf(self, plan):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])
-        return value, rounding + self._slip(plan.order)
+        return value, rounding + self.relative_error(plan)
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])

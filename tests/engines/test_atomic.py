@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -302,7 +303,7 @@ def test_errors_of_masses_are_in_the_ends_of_compositions():
     def ends(p, q, error):
         # Of losses that are known: else their errors count for those of masses.
         logs = jnp.log(p), jnp.log(q)
-        known = {"loss": jnp.log(q / p), "loss_error": jnp.zeros(())}
+        known: Any = {"loss": jnp.log(q / p), "loss_error": jnp.zeros(())}
         lists = AtomicLoss(*logs, mass_error=error, **known)
         loss = ComposedLoss((noise, lists), (jnp.ones(()), jnp.asarray(50.0)))
         return Subject(loss, "remove")._bounds_of("delta", 3.0)
