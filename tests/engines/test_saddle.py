@@ -12,6 +12,8 @@ from reference import exact
 from fdp_jax.engines import _saddle
 from fdp_jax.losses import AbstractLoss, AtomicLoss, ComposedLoss, GaussianLoss
 
+TOLD = 1e-13
+"""What the masses of a list may be off, relative to themselves (docs/engines.md)."""
 ENOUGH = 0.05
 """What the search is content with, in the logarithm of delta."""
 P, Q = [0.5, 0.3, 0.15, 0.05], [0.2, 0.25, 0.15, 0.4]
@@ -60,7 +62,9 @@ def test_moments_are_upper_bounds_up_to_rounding(sign):
     for shift, value in zip(shifts, found, strict=True):
         truth = mixed_cumulant(3.0, sign)(exact(shift))
         size = abs(Gaussian(1.7, 2.0).cumulant(exact(shift))) + abs(truth) + 1
-        assert 0 <= exact(value) - truth <= 2e-14 * size
+        # The masses of the list, of which there are three, may each be off.
+        told = 3 * TOLD
+        assert 0 <= exact(value) - truth <= told + 2e-14 * size
 
 
 def test_rounding_of_moments_is_in_the_bound():
