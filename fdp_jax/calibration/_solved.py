@@ -143,7 +143,7 @@ def _best(
     first = looks and method == AUTO and target.at_one_point
     if first and by_contour(steps, like):
         # As queries do: the smallest program first, if it says as much as the others.
-        found = ask(method=Method("contour"), near=_NEAR)
+        found = ask(method=Method("contour", split=False), near=_NEAR)
         if not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
         loose = outside_transformations() and int(found.status) == Status.LOOSE
@@ -160,7 +160,7 @@ def _best(
     found = _met(ask(method=method), mechanism, target, unknown)
     if not looks or method != AUTO or is_traced(found.status):
         return found
-    grid_too = engines.route(like) == "spectral" and like.on_grid
+    grid_too = engines.route(like) == "contour" and like.on_grid
     if int(found.status) != Status.LOOSE or not grid_too:
         return found
     grid = Method("grid")

@@ -112,16 +112,18 @@ class AtomicLoss(ClosedTransformLoss):
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         return value + rounding, mean, square
 
-    def log_moment_bounds(self, order, log_tolerance):
-        return self.moments(order)[0] + self.relative_error(Tilted(order, order))
+    def rough_moments(self, order):
+        value, slope, curvature = self.moments(order)
+        return value + self._slip(order), value, slope, curvature
 
-    def relative_error(self, plan):
-        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+    def _slip(self, order: Array) -> Array:
+        """The relative error of E_P[(dQ/dP)^w] by those of masses and losses."""
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(order))
         return stop_gradient(jnp.asarray(self.mass_error) + slip)
 
     def log_mgf(self, plan):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])
-        return value, rounding + self.relative_error(plan)
+        return value, rounding + self._slip(plan.order)
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])

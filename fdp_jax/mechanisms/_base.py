@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -37,6 +38,9 @@ from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
 from ._using import check_points, choices
 
+_FORMER = "spectral"
+_RENAMED = "method 'spectral' is called 'contour' now"
+
 
 class _Query(NamesToAsk, AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
@@ -47,19 +51,19 @@ class _Query(NamesToAsk, AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
-    @explained(method=_checks.one_of(METHODS), split=_checks.flag)
+    @explained(method=_checks.one_of((*METHODS, _FORMER)), split=_checks.flag)
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
         """This guarantee, computed by a given engine.
 
         Args:
-            method: "closed_form"; "contour" (sums along a line of the complex plane, in
-                a small program, for pairs of Gaussian noise); "spectral" (contour
-                integrals of all smooth losses); "grid" (discretized losses composed by
-                FFT); or "auto", the default of every query: one after the other while
-                the answer is loose.  Inside of `jax.jit` (on CPUs) "auto" calls back to
-                the programs of plain calls; a named engine is part of the program.
+            method: "closed_form"; "contour" (sums of transforms along a line of the
+                complex plane, of all smooth losses; formerly "spectral"); "grid"
+                (discretized losses composed by FFT); or "auto", the default: one after
+                the other while the answer is loose.  Inside of `jax.jit` (on CPUs)
+                "auto" calls back to the programs of plain calls; a named engine is part
+                of the program.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the
@@ -76,6 +80,9 @@ class _Query(NamesToAsk, AbstractGuarantee):
             ValueError: If there is no such engine, or (from a query) if it is not
                 available for this composition.
         """
+        if method == _FORMER:
+            warnings.warn(_RENAMED, DeprecationWarning, stacklevel=3)
+            method = "contour"
         if points is not None:
             check_points(method, points)
         mechanism, direction, _ = self._subject()

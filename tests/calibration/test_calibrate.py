@@ -291,7 +291,7 @@ def test_an_engine_that_is_named_is_the_only_one_asked():
         solve_for=lambda run: run.parts[0].noise_multiplier,
         within=(0.3, 20.0),
     )
-    found, loose = ask(family), ask(family.using("spectral"))
+    found, loose = ask(family), ask(family.using("contour"))
     assert int(found.status) == Status.TIGHT
     assert int(loose.status) == Status.LOOSE
     assert loose.value > 1.1 * found.value

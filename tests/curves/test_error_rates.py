@@ -31,7 +31,7 @@ def _full_run(noise, steps):
 
 def _ask(noise, steps, alpha):
     """Both error rates of a Gaussian run, which plain calls ask of one program."""
-    view = _full_run(noise, steps).remove.using("spectral")
+    view = _full_run(noise, steps).remove.using("contour")
     return view.bounds(alpha=alpha), view.bounds(fpr=alpha)
 
 
@@ -171,7 +171,7 @@ def _jumps_beta(variance, jump, rate, alpha):
 
 def test_small_noise_beside_jumps():
     """Almost a kink, far from where the saddle point looks for the threshold."""
-    view = fdp.LevyTriplet(3e-5, jumps=[0.865], rates=[0.8]).remove.using("spectral")
+    view = fdp.LevyTriplet(3e-5, jumps=[0.865], rates=[0.8]).remove.using("contour")
     _check(view.bounds(alpha=0.05), _jumps_beta(3e-5, 0.865, 0.8, 0.05))
 
 
@@ -199,10 +199,10 @@ def test_error_rates_ask_the_grid_where_contours_are_loose():
     ]
     run = fdp.compose(*steps).remove
     alone, found = resolve(run).first.bounds(alpha=0.6), run.bounds(alpha=0.6)
-    assert alone.method == "spectral"
+    assert alone.method == "contour"
     assert int(alone.status) != fdp.Status.TIGHT
     assert int(found.status) == fdp.Status.TIGHT
-    assert found.method == "contour, spectral, grid"
+    assert found.method == "contour, grid"
 
 
 @pytest.mark.parametrize("name", ["alpha", "fpr", "delta", "prior"])
