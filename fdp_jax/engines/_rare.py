@@ -94,7 +94,7 @@ def plan_rare(
 
     @jax.jit
     def begin(part: BandLoss) -> tuple[Stack, Mesh, LinePlace]:
-        """A band's mesh and place: its share of log delta, about, and its line to be."""
+        """A band's mesh and place: its share of log delta, and its line to be."""
         stack = prepared(_composed(part), sign)
         mesh = chernoff_mesh(stack)
         return stack, mesh, locate(mesh, epsilon, inverse=False, tail=True)

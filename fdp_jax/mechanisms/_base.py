@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,7 +25,6 @@ from ..curves import (
     pessimistic,
     with_attained,
 )
-from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
@@ -36,10 +34,7 @@ from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
 from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
-from ._using import check_points, choices
-
-_FORMER = "spectral"
-_RENAMED = "method 'spectral' is called 'contour' now"
+from ._using import check_method, check_points, choices
 
 
 class _Query(NamesToAsk, AbstractGuarantee):
@@ -51,7 +46,7 @@ class _Query(NamesToAsk, AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
-    @explained(method=_checks.one_of((*METHODS, _FORMER)), split=_checks.flag)
+    @explained(method=check_method, split=_checks.flag)
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
@@ -80,9 +75,6 @@ class _Query(NamesToAsk, AbstractGuarantee):
             ValueError: If there is no such engine, or (from a query) if it is not
                 available for this composition.
         """
-        if method == _FORMER:
-            warnings.warn(_RENAMED, DeprecationWarning, stacklevel=3)
-            method = "contour"
         if points is not None:
             check_points(method, points)
         mechanism, direction, _ = self._subject()
