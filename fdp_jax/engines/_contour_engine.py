@@ -41,8 +41,8 @@ from ._rare_queries import (
 )
 from ._root import with_rounding
 
-_COARSE = 4.0
-"""Cancellation that the grid, whose width falls with the period, does not see."""
+_GRID = 2.0
+"""Standard deviations that a grid's period, with which its width falls, has at least."""
 
 
 class ContourPlan(AbstractPlan):
@@ -211,7 +211,7 @@ def place_of(
     """The place of a threshold, or of a log delta, by the mesh alone."""
     loss, target = stop_gradient((loss, target))
     mesh = chernoff_mesh(prepared(loss, sign))
-    return locate(mesh, target, inverse=inverse, tail=True, free=_COARSE)
+    return locate(mesh, target, inverse=inverse, tail=True, deviations=_GRID)
 
 
 @one_by_one

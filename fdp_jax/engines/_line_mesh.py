@@ -29,7 +29,7 @@ DIGITS = 37.0
 """Minus the log of the wanted relative error of a truncation, or of an alias."""
 _FINEST = float(1 << 17)
 """Largest product of shift and threshold: towards a largest loss all is rounding."""
-FREE = 2.0
+_FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
 # Finer where few rare steps begin to rule most runs.
 _ratios = np.repeat([1.25, 1.12, 1.25, 1.6], [24, 43, 22, 29])
@@ -58,7 +58,7 @@ _POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
 _SEEN = SHIFTS > 1e-3
 _NEVER, _NEVER_RIGHT = np.where(_SEEN, 0, np.inf), np.where(RIGHT, np.inf, 0)
 """By contour: where no place is.  Next to zero are bounds alone: delta is at most M."""
-_NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * DIGITS))
+NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * DIGITS))
 """A normal law's frequencies are no fewer than half a block."""
 
 
@@ -270,7 +270,7 @@ def locate(
     inverse: bool,
     log_mass: Array | float = 0.0,
     tail: bool = False,
-    free: float = FREE,
+    deviations: float = NARROWEST,
 ) -> Place:
     """The place for a threshold, or for a log delta (`inverse`), and its line.
 
@@ -281,7 +281,7 @@ def locate(
         log_mass: Of the finite losses.
         tail: Whether delta is wanted however close it is to one, and no alias is to be
             subtracted.
-        free: Cancellation that is not worth a longer period.
+        deviations: The shortest period, in standard deviations.
     """
     bounds = mesh.upper + 4 * UNIT * (1 + jnp.abs(mesh.upper)) + _PAYOFF
     # The integrand at the saddle point, by Laplace's method.
@@ -300,12 +300,12 @@ def locate(
     need = (bounds - SHIFTS * epsilon + (DIGITS - log_value)) * _STEEP
     left = jnp.min(need + (_LOWER if tail else _LEFT), axis=1)
     right = jnp.min(need + _BEYOND, axis=1)
-    narrowest = _NARROWEST * jnp.sqrt(mesh.variance)
+    narrowest = deviations * jnp.sqrt(mesh.variance)
     period = jnp.maximum(jnp.maximum(left, right), narrowest)
     falls = np.abs(SHIFTS) * period
     aliases = -falls - jnp.log(-jnp.expm1(-falls)) + log_mass
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
-    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + free), 0.0)
+    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
     cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
     cost = where(usable, cost, jnp.inf)

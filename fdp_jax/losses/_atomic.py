@@ -119,7 +119,7 @@ class AtomicLoss(ClosedTransformLoss):
     def _slip(self, order: Array) -> Array:
         """The relative error of E_P[(dQ/dP)^w] by those of masses and losses."""
         slip = jnp.max(self._rounding()) * (1 + jnp.abs(order))
-        return stop_gradient(self.mass_error + slip)
+        return stop_gradient(jnp.asarray(self.mass_error) + slip)
 
     def log_mgf(self, plan):
         value, _, _, rounding = self._tilted(plan.order[None])
