@@ -32,7 +32,7 @@ _FINEST = float(1 << 17)
 _FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
 # Finer where few rare steps begin to rule most runs.
-_ratios = np.repeat([1.25, 1.12, 1.25, 1.6], [24, 43, 22, 29])
+_ratios = np.repeat([1.25, 1.12, 1.25, 1.6, 10], [24, 43, 22, 29, 4])
 _shifts = np.append([1e-6, 0.0025], 0.0025 * np.cumprod(_ratios))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
 # No shift but that of an order 1 + c may weigh a threshold.
@@ -306,8 +306,9 @@ def locate(
     aliases = -falls - jnp.log(-jnp.expm1(-falls)) + log_mass
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
     cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
-    cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
-    cost = where(usable, cost, jnp.inf)
-    row = jnp.argmin(where(cost < jnp.inf, cost, jnp.inf)).astype(jnp.int32)
+    cost = where(usable, jnp.log(period) + cost, jnp.inf)
+    # Where no line can be summed, its bounds are all that is known.
+    cost = where(cost < 1e300, cost, 1e300) + where(middle, _NEVER_RIGHT, _NEVER)
+    row = jnp.argmin(cost).astype(jnp.int32)
     return Place(epsilon, log_value, bounds, row, period[row], aliases[row])
