@@ -42,7 +42,7 @@ from ._rare_queries import (
 from ._root import with_rounding
 
 _GRID = 2.0
-"""Standard deviations that a grid's period, with which its width falls, has at least."""
+"""Standard deviations in a grid's period, at least: its width falls with that."""
 
 
 class ContourPlan(AbstractPlan):

@@ -8,6 +8,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -26,6 +27,8 @@ from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
 
 _ENOUGH = 600.0
 """-log of what may be left of a copy one period away."""
+_TRIED = 1024
+"""Spacings tried for one that holds several lattices."""
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 
@@ -144,18 +147,27 @@ def _single_range(
 
 
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
-    """A spacing, no smaller, that puts the first point masses on the grid."""
-    unit = _unit(loss)
-    if unit is None:
+    """A spacing, no smaller, that puts the first point masses on the grid.
+
+    And the others that have a lattice, if one that is hardly larger does.
+    """
+    units = _units(loss)
+    if not units:
         return spacing
-    steps = jnp.floor(unit / spacing)
-    return jnp.where(steps >= 1, unit / jnp.maximum(steps, 1), spacing)
+    ratios = jnp.stack(units)[:, None] / units[0]
+    steps = jnp.floor(units[0] / spacing)
+    tried = jnp.maximum(steps - np.arange(float(_TRIED)), 0.9 * steps)
+    places = tried * ratios
+    off = jnp.abs(places - jnp.round(places)) / (1 + places)
+    fits = jnp.max(off, axis=0) < 0.5 * ATOM_PLACE
+    steps = tried[jnp.argmax(fits)]
+    return jnp.where(steps >= 1, units[0] / jnp.maximum(steps, 1), spacing)
 
 
-def _unit(loss: ComposedLoss) -> Array | None:
-    """The unit of the lattice of the first point masses that have one."""
+def _units(loss: ComposedLoss) -> list[Array]:
+    """The units of the lattices of point masses that have one."""
     units = (x.lattice() for x, _ in single_losses(loss.terms, loss.counts))
-    return next((unit for unit in units if unit is not None), None)
+    return [unit for unit in units if unit is not None]
 
 
 def carried(loss: ComposedLoss, grid: Grid) -> Grid:
@@ -163,10 +175,10 @@ def carried(loss: ComposedLoss, grid: Grid) -> Grid:
 
     Kinks of the profile are grid points then, and none has to be drawn on by others.
     """
-    unit = _unit(loss)
-    if unit is None:
+    units = _units(loss)
+    if not units:
         return grid
-    unit = jnp.where(unit > 0, unit, 1.0)
+    unit = jnp.where(units[0] > 0, units[0], 1.0)
     spacing = grid.spacing * (unit / stop_gradient(unit))
     return dataclasses.replace(grid, spacing=spacing)
 
