@@ -145,7 +145,7 @@ def prepared(loss: ComposedLoss, sign: Array) -> Stack:
         other_counts=terms.other_counts,
         log_lost=lost,
         log_mass=mass,
-        nodes=2048 if wide or loss.method.split else 1024,
+        nodes=4096 if wide or loss.method.split else 1024,
     )
 
 
@@ -307,7 +307,8 @@ def locate(
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
     cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
-    cost = where(usable, jnp.log(period) + cost, jnp.inf)
+    cost = cost + jnp.log(period) - 0.5 * jnp.log(mesh.variance)
+    cost = where(usable, cost, jnp.inf)
     # Where no line can be summed, its bounds are all that is known.
     cost = where(cost < 1e300, cost, 1e300) + where(middle, _NEVER_RIGHT, _NEVER)
     row = jnp.argmin(cost).astype(jnp.int32)
