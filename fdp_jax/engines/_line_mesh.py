@@ -307,8 +307,7 @@ def locate(
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
     cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
-    cost = cost + jnp.log(period) - 0.5 * jnp.log(mesh.variance)
-    cost = where(usable, cost, jnp.inf)
+    cost = where(usable, jnp.log(period) + cost, jnp.inf)
     # Where no line can be summed, its bounds are all that is known.
     cost = where(cost < 1e300, cost, 1e300) + where(middle, _NEVER_RIGHT, _NEVER)
     row = jnp.argmin(cost).astype(jnp.int32)

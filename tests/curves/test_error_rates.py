@@ -120,7 +120,7 @@ def test_power_of_one_step_at_a_tiny_false_positive_rate(both, noise, rate, alph
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "alpha"),
     [
-        (29.58, 8.396e-5, 19.0, 6.792e-97),
+        (29.58, 8.396e-5, 19.0, 6.792e-27),
         (5.451, 1.772e-5, 12.0, 2.13e-30),
         (20.59, 1.719e-4, 2.0, 0.2434),
         (11.12, 2.577e-5, 75.0, 0.454),

@@ -25,7 +25,13 @@ from fdp_jax.engines._line_mesh import (
 from fdp_jax.engines._line_queries import line_at, see, solve
 from fdp_jax.engines._line_slopes import log_value
 from fdp_jax.engines._lines import line_of
-from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss, kept_slip, log_kept
+from fdp_jax.losses import (
+    ComposedLoss,
+    Method,
+    SubsampledGaussianLoss,
+    kept_slip,
+    log_kept,
+)
 from fdp_jax.losses._normal_mixtures import RATE
 
 _DATA = pathlib.Path(__file__).parent.parent / "data" / "dpsgd_truth.json"
@@ -36,7 +42,8 @@ _TRUTHS = [
 
 def _loss(noises, rates, counts):
     steps = tuple(map(SubsampledGaussianLoss, noises, rates))
-    return ComposedLoss(steps, tuple(counts))
+    method = Method("contour", split=False)  # the smaller program
+    return ComposedLoss(steps, tuple(counts), method=method)
 
 
 @jitted
