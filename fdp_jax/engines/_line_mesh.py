@@ -137,6 +137,7 @@ def prepared(loss: ComposedLoss, sign: Array) -> Stack:
     others = tuple(term.tabulated() for term in terms.others)
     mass = stop_gradient(loss.log_supported_mass(sign))
     wide = frames is not None and frames.gaps.shape[-1] > 5
+    finest = 4096 if terms.counts.size == 1 and not others else 2048
     return Stack(
         sign=sign,
         frames=frames,
@@ -145,7 +146,7 @@ def prepared(loss: ComposedLoss, sign: Array) -> Stack:
         other_counts=terms.other_counts,
         log_lost=lost,
         log_mass=mass,
-        nodes=4096 if wide or loss.method.split else 1024,
+        nodes=finest if wide or loss.method.split else 1024,
     )
 
 

@@ -48,8 +48,8 @@ _ENDS = np.append(np.arange(16, 64, 8), 64 * 2.0 ** np.arange(0, 9.5, 0.5)).roun
 """Numbers of frequencies after which a sum may end."""
 _LEVELS = 64 * 2.0 ** np.arange(11)
 """Numbers of frequencies up to which errors of a rule are bounded together."""
-_USEFUL = 5.0
-"""Minus the log of a truncation's relative error that is worth the sum."""
+_USEFUL = 14.0
+"""Minus the log of the least accurate truncation that is worth the sum."""
 
 
 class Line(eqx.Module):
