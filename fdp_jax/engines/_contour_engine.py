@@ -41,9 +41,6 @@ from ._rare_queries import (
 )
 from ._root import with_rounding
 
-_GRID = 2.0
-"""Standard deviations in a grid's period, at least: its width falls with that."""
-
 
 class ContourPlan(AbstractPlan):
     """A line for one direction, or several stacked ones."""
@@ -211,7 +208,7 @@ def place_of(
     """The place of a threshold, or of a log delta, by the mesh alone."""
     loss, target = stop_gradient((loss, target))
     mesh = chernoff_mesh(prepared(loss, sign))
-    return locate(mesh, target, inverse=inverse, tail=True, deviations=_GRID)
+    return locate(mesh, target, inverse=inverse, tail=True, for_grid=True)
 
 
 @one_by_one

@@ -58,7 +58,7 @@ _POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
 _SEEN = SHIFTS > 1e-3
 _NEVER, _NEVER_RIGHT = np.where(_SEEN, 0, np.inf), np.where(RIGHT, np.inf, 0)
 """By contour: where no place is.  Next to zero are bounds alone: delta is at most M."""
-NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * DIGITS))
+_NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * DIGITS))
 """A normal law's frequencies are no fewer than half a block."""
 
 
@@ -271,7 +271,7 @@ def locate(
     inverse: bool,
     log_mass: Array | float = 0.0,
     tail: bool = False,
-    deviations: float = NARROWEST,
+    for_grid: bool = False,
 ) -> Place:
     """The place for a threshold, or for a log delta (`inverse`), and its line.
 
@@ -282,7 +282,8 @@ def locate(
         log_mass: Of the finite losses.
         tail: Whether delta is wanted however close it is to one, and no alias is to be
             subtracted.
-        deviations: The shortest period, in standard deviations.
+        for_grid: Whether a grid is planned: its width falls with the period, and more
+            cancellation does not show.
     """
     bounds = mesh.upper + 4 * UNIT * (1 + jnp.abs(mesh.upper)) + _PAYOFF
     # The integrand at the saddle point, by Laplace's method.
@@ -301,12 +302,13 @@ def locate(
     need = (bounds - SHIFTS * epsilon + (DIGITS - log_value)) * _STEEP
     left = jnp.min(need + (_LOWER if tail else _LEFT), axis=1)
     right = jnp.min(need + _BEYOND, axis=1)
+    deviations, free = (2.0, 4.0) if for_grid else (_NARROWEST, _FREE)
     narrowest = deviations * jnp.sqrt(mesh.variance)
     period = jnp.maximum(jnp.maximum(left, right), narrowest)
     falls = np.abs(SHIFTS) * period
     aliases = -falls - jnp.log(-jnp.expm1(-falls)) + log_mass
     aliases = jnp.full_like(aliases, -jnp.inf) if tail else aliases
-    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
+    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + free), 0.0)
     usable = (bounds < jnp.inf) & (np.abs(SHIFTS) * jnp.abs(epsilon) < _FINEST)
     cost = where(usable, jnp.log(period) + cost, jnp.inf)
     # Where no line can be summed, its bounds are all that is known.
