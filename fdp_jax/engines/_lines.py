@@ -46,7 +46,7 @@ MOST = 32768
 """Frequencies at most in sums over pairs alone."""
 _ENDS = np.append(np.arange(16, 64, 8), 64 * 2.0 ** np.arange(0, 9.5, 0.5)).round()
 """Numbers of frequencies after which a sum may end."""
-_LEVELS = 64 * 2.0 ** np.arange(11)
+_LEVELS = 16 * 4.0 ** np.arange(7)
 """Numbers of frequencies up to which errors of a rule are bounded together."""
 _USEFUL = 14.0
 """Minus the log of the least accurate truncation that is worth the sum."""
@@ -102,7 +102,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     frames, counts, others = stack.frames, stack.counts, stack.others
     c, h = jnp.asarray(SHIFTS)[place.row], 2 * np.pi / place.period
     most = max((BLOCK * term.most_blocks for term in others), default=MOST)
-    ends_at, levels = _ENDS[most >= _ENDS], _LEVELS[2 * most >= _LEVELS]
+    ends_at, levels = _ENDS[most >= _ENDS], _LEVELS[4 * most >= _LEVELS]
     ends = h * (ends_at - 1.0)
     falls, whole, made = jnp.zeros(ends.shape), jnp.zeros(4), None
     lows, steps = mesh.lows[:, place.row], jnp.zeros_like(counts)

@@ -5,7 +5,6 @@ The proofs are for what `_normal_mixtures.py` says of such pairs.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -27,10 +26,8 @@ _LOG_LOST = -50.0
 """Log of what may be beyond an early end, relative to the integral."""
 _LOW = 1.5
 """The most that a line is moved where there is a cap."""
-_FAR = 10.0, 20.0, 20.0
-"""How many steps off the line the rule's errors are looked for ..."""
-_UNHEARD = 1e-21, 1e-13, 1e-6
-"""... and the weight of a node that does not matter there."""
+_UNHEARD = 1e-21
+"""The weight of a node that does not matter."""
 _MOST_TURNS = 1e13
 """Of c r: slopes have no rounding beyond one."""
 _NOWHERE = 1e300
@@ -202,8 +199,8 @@ def turned_error(
 ) -> Float[Array, " f"]:
     """The rule's error for all y up to each frequency, if most losses turn slowly.
 
-    With h the step, v some of it, and b and G(t) the distance of the two heaviest
-    centers and the posterior mean distances from them, both laws' together,
+    With h the step, v = 10 h, and b and G(t) the distance of the two heaviest centers
+    and the posterior mean distances from them, both laws' together,
 
         0 <= Im l(t + iv) <= v (b + G(t) / cos(v r / 2)),
 
@@ -212,37 +209,33 @@ def turned_error(
     nodes: between them -(g + u G)'' <= bend + u r^3 / 2 adds h^2 / 8 times that.
 
     Towards the ends of the window u = y v / cos(v r / 2) may be too much.  There the
-    integrand is cut off by factors Phi((T - t) / w), w = v / 4: where nodes weigh
+    integrand is cut off by factors Phi((T - t) / w), w = 2.5 h: where nodes weigh
     nothing, and so far within that at the ends e^(-2 r u) outweighs e^(u G).  What is
     beyond counts as lost; off the line each factor is at most e^(v^2 / 2 w^2) = e^8
     times as large.
     """
     step, r = t[1] - t[0], frame.range
+    v, w = 10 * step, 2.5 * step
+    cos = jnp.cos(0.5 * r * v)
     swing = jnp.sum(jnp.abs(frame.gaps)[..., None] * shares, axis=(0, 1))
+    push = frequencies * (v / cos)
+    inner = w * jnp.sqrt(4 * r * push)[:, None]
+    heard = weights > _UNHEARD
+    low = jnp.min(where(heard, t, jnp.inf)) - 5 * w
+    high = jnp.max(where(heard, t, -jnp.inf)) + 5 * w
+    low, high = jnp.maximum(t[0] + inner, low), jnp.minimum(t[-1] - inner, high)
+    beyond = jnp.maximum(t - high, low - t) / w
+    inside, outside = jnp.minimum(beyond, 0.0), jnp.maximum(beyond, 0.0)
+    lost = jnp.exp(-0.5 * jnp.square(inside)) @ weights
+    grown = jnp.exp(push[:, None] * swing - 0.5 * jnp.square(outside)) @ weights
     curved = bend(frame, shift)
-
-    def at(far: Array, unheard: Array) -> Array:
-        heard = weights > unheard
-        first = jnp.min(where(heard, t, jnp.inf))
-        last = jnp.max(where(heard, t, -jnp.inf))
-        v, w = far * step, 0.25 * far * step
-        push = frequencies * (v / jnp.cos(0.5 * r * v))
-        inner = w * jnp.sqrt(4 * r * push)[:, None]
-        low = jnp.maximum(t[0] + inner, first - 5 * w)
-        high = jnp.minimum(t[-1] - inner, last + 5 * w)
-        beyond = jnp.maximum(t - high, low - t) / w
-        inside, outside = jnp.minimum(beyond, 0.0), jnp.maximum(beyond, 0.0)
-        lost = jnp.exp(-0.5 * jnp.square(inside)) @ weights
-        grown = jnp.exp(push[:, None] * swing - 0.5 * jnp.square(outside)) @ weights
-        room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * v))
-        turn = frequencies * v * (frame.base[1] - frame.base[0])
-        between = 0.125 * step * step * (curved + 0.5 * push * r**3)
-        strip = 16 - 2 * np.pi * far + 0.5 * (1 + frame.curved) * v * v
-        log_size = strip - room + turn + between
-        error = jnp.exp(log_size) * (grown + LOST * curved) + lost + LOST * curved
-        return where((r * v < 2.8) & (error < 0.1), 2.1 * error, jnp.inf)
-
-    return jnp.min(jax.vmap(at)(jnp.asarray(_FAR), jnp.asarray(_UNHEARD)), axis=0)
+    room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * v))
+    turn = frequencies * v * (frame.base[1] - frame.base[0])
+    between = 0.125 * step * step * (curved + 0.5 * push * r**3)
+    strip = (16 - 20 * np.pi) + 0.5 * (1 + frame.curved) * v * v
+    log_size = strip - room + turn + between
+    error = jnp.exp(log_size) * (grown + LOST * curved) + lost + LOST * curved
+    return where((r * v < 2.8) & (error < 0.1), 2.1 * error, jnp.inf)
 
 
 def law_error(frame: Frame, step: Float[Array, "..."]) -> Float[Array, "..."]:
