@@ -123,6 +123,9 @@ class Stack(eqx.Module):
     """Of the finite losses, under Q."""
     nodes: int = eqx.field(static=True)
     """Of each pair, along a line."""
+    least_digits: float = eqx.field(static=True)
+    """Minus the log of the least accurate truncation that is worth the sum: another
+    engine may be asked in its place."""
 
 
 @jax.jit
@@ -147,6 +150,7 @@ def prepared(loss: ComposedLoss, sign: Array) -> Stack:
         log_lost=lost,
         log_mass=mass,
         nodes=finest if wide or loss.method.split else 1024,
+        least_digits=14.0 if loss.on_grid else 5.0,
     )
 
 

@@ -42,14 +42,12 @@ from ._line_mesh import (
 )
 from ._line_terms import ROW, Along, add_other, add_pair, pair_line
 
-MOST = 32768
+MOST = 4096
 """Frequencies at most in sums over pairs alone."""
 _ENDS = np.append(np.arange(16, 64, 8), 64 * 2.0 ** np.arange(0, 9.5, 0.5)).round()
 """Numbers of frequencies after which a sum may end."""
 _LEVELS = 16 * 4.0 ** np.arange(7)
 """Numbers of frequencies up to which errors of a rule are bounded together."""
-_USEFUL = 14.0
-"""Minus the log of the least accurate truncation that is worth the sum."""
 
 
 class Line(eqx.Module):
@@ -129,7 +127,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     tails = falls - jnp.log(ends * h)
     short = tails < wanted
     last = where(jnp.any(short), jnp.argmax(short), ends.size - 1)
-    ended = tails[last] < wanted + (DIGITS - _USEFUL)
+    ended = tails[last] < wanted + (DIGITS - stack.least_digits)
     # A sum that does not end has no certificate; its first term alone has slopes that
     # are about right, those of Laplace's method.
     number = where(ended, jnp.asarray(ends_at, np.int32)[last], np.int32(1))
