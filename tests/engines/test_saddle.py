@@ -12,8 +12,8 @@ from reference import exact
 from fdp_jax.engines import _saddle
 from fdp_jax.losses import AbstractLoss, AtomicLoss, ComposedLoss, GaussianLoss
 
-TOLD = 1e-13
-"""What the masses of a list may be off, relative to themselves (docs/engines.md)."""
+ATOM_MASS = 1e-13
+"""Relative error of a list's masses that bounds allow for (docs/engines.md)."""
 ENOUGH = 0.05
 """What the search is content with, in the logarithm of delta."""
 P, Q = [0.5, 0.3, 0.15, 0.05], [0.2, 0.25, 0.15, 0.4]
@@ -62,9 +62,8 @@ def test_moments_are_upper_bounds_up_to_rounding(sign):
     for shift, value in zip(shifts, found, strict=True):
         truth = mixed_cumulant(3.0, sign)(exact(shift))
         size = abs(Gaussian(1.7, 2.0).cumulant(exact(shift))) + abs(truth) + 1
-        # The masses of the list, of which there are three, may each be off.
-        told = 3 * TOLD
-        assert 0 <= exact(value) - truth <= told + 2e-14 * size
+        # The list is released three times; its masses may be off each time.
+        assert 0 <= exact(value) - truth <= 3 * ATOM_MASS + 2e-14 * size
 
 
 def test_rounding_of_moments_is_in_the_bound():
