@@ -27,7 +27,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._arithmetic import ULP
-from ..._internal._blocked_sum import blocked_sum
+from ..._internal._blocked_sum import blocked_sum, sums
 from ..._internal._rotation import rotation
 from ..._internal._special import (
     log1mexp,
@@ -41,7 +41,12 @@ from ..._internal._tolerances import (
 )
 from ..._internal._waves import wave_sums
 from .._amplification import inclusion
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    every_other_of,
+)
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
 from ._bent_line import along_bent_line
@@ -120,20 +125,20 @@ class BandLoss(AnalyticLoss):
         # Where a density falls at least like the noise's beyond an end.
         beyond = jnp.square(s) / jnp.abs(self.place.ends) / self.place.spacing
 
-        def at(w: Array) -> tuple[Array, Array, Array, Array]:
-            logs = log_base + w * loss + table.log_cuts
-            peak = jnp.maximum(jnp.max(logs, axis=1, keepdims=True), -1e30)
-            weights = jnp.exp(logs - peak)
-            total = jnp.sum(weights, axis=1)
-            mean = weights @ loss / total
-            square = jnp.square(loss - mean[:, None])
-            variance = jnp.sum(weights * square, axis=1) / total
-            size = weights @ (jnp.abs(log_base) + jnp.abs(w * loss)) / total
-            total = total + weights[:, 0] * beyond[0] + weights[:, -1] * beyond[1]
-            logs = peak[:, 0] + jnp.log(total * self.place.spacing)
-            return logs, mean, variance, jnp.max(size)
-
-        return jax.vmap(at)(order)
+        logs = log_base + table.log_cuts + order[:, None, None] * loss
+        peak = jnp.maximum(jnp.max(logs, axis=2, keepdims=True), -1e30)
+        weights = jnp.exp(logs - peak)
+        far = loss - loss[loss.size // 2]
+        first = weights * far
+        size = weights * (
+            jnp.abs(log_base) + jnp.abs(order)[:, None, None] * jnp.abs(loss)
+        )
+        total, mean, square, size = sums((weights, first, first * far, size), 2)
+        mean, square, size = mean / total, square / total, jnp.max(size / total, axis=1)
+        ends = weights[..., 0] * beyond[0] + weights[..., -1] * beyond[1]
+        logs = peak[..., 0] + jnp.log((total + ends) * self.place.spacing)
+        variance = jnp.maximum(square - jnp.square(mean), 0.0)
+        return logs, mean + loss[loss.size // 2], variance, size
 
     def moments(self, order):
         growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
@@ -142,8 +147,7 @@ class BandLoss(AnalyticLoss):
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
-        value, slope, curvature, _ = self._cumulants(order[None])
-        return value[0], slope[0], curvature[0]
+        return every_other_of(self.moments, order)
 
     def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         logs, mean, variance, size = self._totals(order)
@@ -261,9 +265,6 @@ class BandLoss(AnalyticLoss):
 
     def center(self, plan):
         return self.count * plan.center
-
-    def relative_error(self, plan):
-        return self.count * plan.error
 
     def _at_zero(self, plan: Plan) -> tuple[Array, Array]:
         """Logs of both integrals on the plan's nodes."""
@@ -385,7 +386,7 @@ class BandLoss(AnalyticLoss):
         return jnp.log(n) + along(between) + (n - 1) * others - log_first
 
     def cells(self, low, high):
-        raise NotImplementedError("a part of a law is for the spectral engine alone")
+        raise NotImplementedError("a part of a law is for the contour engine alone")
 
     def loss_range(self):
         n = self.count
