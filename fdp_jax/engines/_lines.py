@@ -131,7 +131,6 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     # A sum that does not end has no certificate; its first term alone has slopes that
     # are about right, those of Laplace's method.
     number = where(ended, jnp.asarray(ends_at, np.int32)[last], np.int32(1))
-    blocks = (number + (BLOCK - 1)) // BLOCK
     tolerance = where(ended, np.log(2 * UNIT) - 2, 1e4)
     plans = tuple(
         term.prepare(at, h * number, tolerance - jnp.log1p(count))
@@ -144,6 +143,9 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         each = count * jnp.stack([log, error, center, jnp.abs(center)])
         whole = whole + where(count > 0, each, 0.0)
     lead, lead_error, center, center_size = whole
+    ended = ended & (lead_error < 1e-3)
+    number = where(ended, number, np.int32(1))
+    blocks = (number + (BLOCK - 1)) // BLOCK
 
     along = Along(stack.sign, c, h, blocks, h * levels)
     # Frequencies evaluated together may go beyond the end.

@@ -140,9 +140,6 @@ def every_other_of(
     moments: Callable[[Array], tuple[Array, ...]], order: Float[Array, " k"]
 ) -> tuple[Array, ...]:
     """Rough moments from costly ones, at every other order: the rest are infinite."""
-    found = moments(order[::2])
-    none = jnp.full_like(found[0], jnp.inf)
-    value, slope, curvature = (
-        jnp.ravel(jnp.stack([x, none], axis=1))[: order.size] for x in found
-    )
+    found, none = moments(order[::2]), jnp.full_like(order, jnp.inf)
+    value, slope, curvature = (none.at[::2].set(x) for x in found)
     return value, value, slope, curvature

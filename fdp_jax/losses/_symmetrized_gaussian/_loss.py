@@ -84,6 +84,8 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     one is not below the atom's mass.  The grid answers first where it is not set."""
 
     symmetric: ClassVar[bool] = True
+    # Each of many frequencies takes as long as a hundred of the grid.
+    most_blocks: ClassVar[int] = 128
     gaussian_precision_adds: ClassVar[bool] = True
 
     @property
