@@ -117,24 +117,36 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         falls = jnp.sum(where((counts > 0)[:, None], logs, 0.0), axis=0)
     order = orders_at(c, stack.sign)
     located = tuple(term.locate(order) for term in others)
-    for term, count, at in zip(others, stack.other_counts, located, strict=True):
-        each = jax.vmap(lambda y, t=term, a=at: t.log_envelope(a, y))(ends)
-        falls = falls + where(count > 0, count * each, 0.0)
+    terms = list(zip(others, stack.other_counts, located, strict=True))
+
+    def tail(i: Array) -> Array:
+        """Log of what is beyond an end: at most |M(c + iY)| by the sum of 1/y^2."""
+        fall, y = falls[i], ends[i]
+        for term, count, at in terms:
+            each = count * term.log_envelope(at, y)
+            fall = fall + where(count > 0, each, 0.0)
+        return fall - jnp.log(y * h)
+
     # The log of what does not matter to the sum: where less is beyond, it ends.
     wanted = place.log_value - mesh.upper[place.row] + c * place.epsilon
     wanted = wanted - jnp.log(h / np.pi) - DIGITS
-    # Terms beyond Y are less than |M(c + iY)| times the sum of 1/y^2.
-    tails = falls - jnp.log(ends * h)
-    short = tails < wanted
-    last = where(jnp.any(short), jnp.argmax(short), ends.size - 1)
-    ended = tails[last] < wanted + (DIGITS - stack.least_digits)
+
+    def halve(_: Array, span: Array) -> Array:
+        middle = (span[0] + span[1]) // 2
+        short = tail(middle) < wanted
+        return where(short, span.at[1].set(middle), span.at[0].set(middle + 1))
+
+    span = jnp.asarray([0, ends.size - 1], np.int32)
+    last, _ = lax.fori_loop(0, ends.size.bit_length(), halve, span)
+    beyond = tail(last)
+    ended = beyond < wanted + (DIGITS - stack.least_digits)
     # A sum that does not end has no certificate; its first term alone has slopes that
     # are about right, those of Laplace's method.
     number = where(ended, jnp.asarray(ends_at, np.int32)[last], np.int32(1))
     tolerance = where(ended, np.log(2 * UNIT) - 2, 1e4)
     plans = tuple(
         term.prepare(at, h * number, tolerance - jnp.log1p(count))
-        for term, count, at in zip(others, stack.other_counts, located, strict=True)
+        for term, count, at in terms
     )
     for term, count, plan in zip(others, stack.other_counts, plans, strict=True):
         log, error = term.log_mgf(plan)
@@ -194,7 +206,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         lead_error=lead_error,
         center=center,
         center_size=center_size,
-        error=error + where(ended, jnp.exp(tails[last]), jnp.inf),
+        error=error + where(ended, jnp.exp(beyond), jnp.inf),
         moment=moment,
         bounds=place.bounds,
         aliases=where(ended, place.aliases, -jnp.inf),

@@ -27,7 +27,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._arithmetic import ULP
-from ..._internal._blocked_sum import blocked_sum, sums
+from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import (
     log1mexp,
@@ -88,12 +88,15 @@ class BandLoss(AnalyticLoss):
         assert self.placed is not None
         return self.placed
 
-    def trapezoid_error(self, x: Array, order: Array) -> Array:
-        """A bound on the trapezoid rule's relative error, from one line."""
+    def trapezoid_error(self, x: Array, order: Float[Array, " k"]) -> Array:
+        """Bounds on the trapezoid rule's relative error, from one line."""
         height = _HEIGHT * self.place.spacing
-        growth = self._growth(x, order, jnp.zeros_like(order), height)
+        each = lambda w: jnp.max(self._growth(x, w, jnp.zeros_like(w), height))
+        # Of modulus and order alone, and so largest where one of those is.
+        modulus, _ = self.step.turned(x, height)
+        x = x[jnp.stack([jnp.argmin(modulus), jnp.argmax(modulus)])]
         # Between two nodes it may be a little larger.
-        growth = 1.01 * jnp.maximum(jnp.max(growth), 0)
+        growth = 1.01 * jnp.maximum(jax.vmap(each)(order), 0)
         return stop_gradient(3 * jnp.exp(growth - 2 * jnp.pi * _HEIGHT))
 
     def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
@@ -129,21 +132,19 @@ class BandLoss(AnalyticLoss):
         peak = jnp.maximum(jnp.max(logs, axis=2, keepdims=True), -1e30)
         weights = jnp.exp(logs - peak)
         far = loss - loss[loss.size // 2]
-        first = weights * far
-        size = weights * (
-            jnp.abs(log_base) + jnp.abs(order)[:, None, None] * jnp.abs(loss)
-        )
-        total, mean, square, size = sums((weights, first, first * far, size), 2)
-        mean, square, size = mean / total, square / total, jnp.max(size / total, axis=1)
+        columns = jnp.ones_like(far), far, far * far, jnp.abs(log_base), jnp.abs(loss)
+        found = jnp.moveaxis(weights @ jnp.stack(columns, axis=1), 2, 0)
+        total, (mean, square, *sizes) = found[0], found[1:] / found[0]
+        size = jnp.max(sizes[0] + jnp.abs(order)[:, None] * sizes[1], axis=1)
         ends = weights[..., 0] * beyond[0] + weights[..., -1] * beyond[1]
         logs = peak[..., 0] + jnp.log((total + ends) * self.place.spacing)
         variance = jnp.maximum(square - jnp.square(mean), 0.0)
         return logs, mean + loss[loss.size // 2], variance, size
 
     def moments(self, order):
-        growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
+        growth = self.trapezoid_error(self.place.nodes(), order)
         value, slope, curvature, size = self._cumulants(order)
-        growth = growth + 4 * ULP * (32 + size)
+        growth = growth + 4 * ULP * (NODES + size)
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
