@@ -24,7 +24,7 @@ _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
-_NEAR, _CLOSE = 2.0, 0.1
+_NEAR, _CLOSE = 6.0, 0.1
 """How much log delta may change before cuts and contours are chosen anew; the second
 where the bracket of the last one is wide."""
 
