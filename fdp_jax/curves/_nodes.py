@@ -5,6 +5,7 @@ made for each.  What these leave loose is seen with the law split by its largest
 for one node and those around it.
 """
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -78,7 +79,8 @@ def _seen(
     loss: ComposedLoss, sign: Array, epsilons: Float[Array, " k"]
 ) -> engines.Profile:
     """Neighboring nodes from one plan, without splitting the law."""
-    _, loss = engines.neutral(loss)
+    method = dataclasses.replace(loss.method, split=False)
+    _, loss = engines.neutral(dataclasses.replace(loss, method=method))
     anchor = 0.5 * (epsilons[0] + epsilons[-1])
     local = engines.plan(loss, sign[None], anchor, stop_gradient(epsilons[-1] - anchor))
     return _consistent(engines.profile(loss, local, epsilons))

@@ -62,8 +62,8 @@ def split_if_loose(
         better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
         profile = Profile(
-            _between_bounds(both.log_delta, estimates.log_delta),
-            _between_bounds(both.log_rest, estimates.log_rest),
+            between_bounds(both.log_delta, estimates.log_delta),
+            between_bounds(both.log_rest, estimates.log_rest),
             estimates.log_alpha,
         )
         return profile, dataclasses.replace(rare, used=better)
@@ -86,7 +86,8 @@ def split_where_possible(
     """
     split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
     keep = lambda: (known, zeros_of(split)[1])
-    return lax.cond(_applies(loss), split, keep)
+    loose = width_of(known)[center] > _TOLERANCE
+    return lax.cond(loose & _applies(loss), split, keep)
 
 
 def _split_at(
@@ -151,7 +152,8 @@ def _in_common(one: Profile, other: Profile) -> Profile:
     )
 
 
-def _between_bounds(bounds: Interval, value: Interval) -> Interval:
+def between_bounds(bounds: Interval, value: Interval) -> Interval:
+    """An estimate, moved between some bounds."""
     estimate = jnp.clip(value.estimate, bounds.lower, bounds.upper)
     return Interval(bounds.lower, estimate, bounds.upper)
 
