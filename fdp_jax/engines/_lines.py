@@ -27,7 +27,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._internal._blocked_sum import sums
-from ..losses import where
+from ..losses import rule_error, where
 from ._line_mesh import (
     BLOCK,
     DIGITS,
@@ -133,8 +133,8 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
 
     def halve(_: Array, span: Array) -> Array:
         middle = (span[0] + span[1]) // 2
-        short = tail(middle) < wanted
-        return where(short, span.at[1].set(middle), span.at[0].set(middle + 1))
+        short, more = tail(middle) < wanted, jnp.minimum(middle + 1, ends.size - 1)
+        return where(short, span.at[1].set(middle), span.at[0].set(more))
 
     span = jnp.asarray([0, ends.size - 1], np.int32)
     last, _ = lax.fori_loop(0, ends.size.bit_length(), halve, span)
@@ -156,6 +156,13 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         whole = whole + where(count > 0, each, 0.0)
     lead, lead_error, center, center_size = whole
     ended = ended & (lead_error < 1e-3)
+    if made is not None and frames is not None:
+        # Nor has one whose rules know nothing of its last term.
+        y = h * (number - 1.0)
+        off = jax.vmap(lambda frame, step: rule_error(frame, c, step, y))(frames, steps)
+        turned = jnp.min(where(y < h * levels, made.turned, jnp.inf), axis=1)
+        known = jnp.isfinite(jnp.minimum(off, turned)) | (counts == 0)
+        ended = ended & jnp.all(known)
     number = where(ended, number, np.int32(1))
     blocks = (number + (BLOCK - 1)) // BLOCK
 
