@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from programs import jitted
 
 from fdp_jax.losses import (
+    FREQUENCY_BLOCK,
     GaussianLoss,
     LaplaceLoss,
     LogisticLoss,
@@ -18,7 +19,6 @@ from fdp_jax.losses import (
     SymmetrizedGaussianLoss,
     TwoPointLoss,
 )
-from fdp_jax.losses._analytic import FREQUENCY_BLOCK
 from fdp_jax.losses._normal_nodes import NODES, directed
 
 mp.mp.dps = 40
