@@ -138,7 +138,7 @@ class BandLoss(AnalyticLoss):
     def moments(self, order):
         growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
         value, slope, curvature, size = self._cumulants(order)
-        growth = growth + 4 * ULP * (32 + size)
+        growth = growth + 4 * ULP * (NODES + size)
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
