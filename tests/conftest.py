@@ -15,6 +15,7 @@ import typing
 import jax
 import jax.monitoring
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from jax._src import compiler as jax_compiler, traceback_util
@@ -250,6 +251,13 @@ class _Room:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
         # What it keeps all the same is not to be asked for again and again.
         cls.most = max(cls.most, cls.used() + 2**31)
+
+
+@pytest.fixture(autouse=True)
+def _close_pictures():
+    """Closes what a test has drawn: those of many tests are a warning in the next."""
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(autouse=True)

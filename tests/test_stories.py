@@ -8,7 +8,6 @@ import runpy
 
 import dp_accounting
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import stats
@@ -43,8 +42,7 @@ def told(tmp_path, monkeypatch, capsys):
         assert re.fullmatch(".*".join(parts), printed, re.DOTALL), printed
         return names
 
-    yield tell
-    plt.close("all")
+    return tell
 
 
 def _shown(name):

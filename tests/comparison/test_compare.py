@@ -109,7 +109,6 @@ def test_pictures(kind, scale):
     assert fdp.plot.compare(GAUSS, LAPLACE, ax, kind=kind, scale=scale) is ax
     figure.canvas.draw()
     assert len(ax.lines) >= 2
-    plt.close("all")
 
 
 def test_picture_of_the_bayes_error_of_one_mechanism():
@@ -118,7 +117,6 @@ def test_picture_of_the_bayes_error_of_one_mechanism():
     line = next(line for line in ax.lines if line.get_label() == "remove")
     exact = np.asarray(GAUSS.bayes_error(prior=np.asarray(line.get_xdata())))
     assert np.all(np.asarray(line.get_ydata()) <= exact + 1e-9)
-    plt.close("all")
     with pytest.raises(ValueError, match="scale must be"):
         fdp.plot.bayes_error(GAUSS, scale="log")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="kind must be"):

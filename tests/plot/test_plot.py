@@ -28,12 +28,6 @@ def curve(run):
     return run.curve()
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def _legend(ax):
     legend = ax.get_legend()
     assert legend is not None
