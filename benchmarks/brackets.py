@@ -7,7 +7,7 @@ are the epsilons of other deltas, so that answers are not below the least number
 run is asked every kind of question in every direction, and the table has the share of
 answers that are LOOSE or VACUOUS, in percent, by kind and by the expected number of
 participations q N.  Then it looks for false ends: brackets that cross (none may, and
-the package is told not to mend them), brackets of the spectral and the grid engine that
+the package is told not to mend them), brackets of the contour and the grid engine that
 have nothing in common (`--engines` runs), and brackets without the value of the oracle
 of fifty digits (`--oracle` questions of one direction; see `oracle.py`).
 

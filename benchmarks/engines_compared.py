@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--engines", default="contour,spectral")
+    parser.add_argument("--engines", default="contour,grid")
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--show", action="store_true", help="print what is loose")
     asked = parser.parse_args()

@@ -105,33 +105,12 @@ LEAST_QUOTIENT = _entered(
 
 # ------------------------------------------------------------------- contour integrals
 
-ROUGH_LOG_DELTA = _entered(
-    "ROUGH_LOG_DELTA",
-    4.0,
-    Kind.MEASURED,
-    "By how much a direction's proved bound of log delta must be below a saddle-point "
-    "estimate of the other's to be left out; the estimate is good to about a tenth.",
-)
 VOID = _entered(
     "VOID",
     40.0,
     Kind.PROVED,
     "Error of an exponent that voids a certificate, unless its term is tiny: a larger "
     "one counts as this much.",
-)
-CONCESSION = _entered(
-    "CONCESSION",
-    7.0,
-    Kind.PROVED,
-    "Conceded in the logarithm of the relative truncation error, which the certificate "
-    "counts, where more than a few blocks of frequencies are needed.",
-)
-TOLERABLE = _entered(
-    "TOLERABLE",
-    3.0,
-    Kind.PROVED,
-    "Cancellation, in the logarithm of the sum's terms, that is not worth avoiding; "
-    "the certificate counts the rounding of the terms.",
 )
 
 # -------------------------------------------------------- splitting by the largest step

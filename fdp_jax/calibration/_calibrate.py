@@ -53,7 +53,7 @@ def calibrate(
     Args:
         mechanism: A mechanism; the value of the parameter solved for, if it has one,
             is ignored.  Or its `.using(engine)`, which then answers.  Otherwise, where
-            the spectral engine can certify a loose value only (rare participation and
+            the contour engine can certify a loose value only (rare participation and
             little noise), the grid is asked as well, but not under `jax.grad` and
             `jax.vmap` by themselves.  Or a `SelectBest`, or a guarantee by Renyi
             divergences, `ZCDP` and its compositions, for targets of the privacy

@@ -47,7 +47,6 @@ from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import (
     AbstractMechanism,
     AbstractRenyi,
-    by_contour,
     loss_like,
     needs_no_splitting,
     resolve,
@@ -60,8 +59,6 @@ from .unknowns import Unknown
 _TIGHT = 5e-3
 """How far off its root a value may be to be called certified, relatively.  Those
 for whole curves are a thousandth off where all is well."""
-_NEAR = 1e-11
-"""The same for the contour, whose values have to agree with those of other engines."""
 _SPARE = 100
 """Logits are steeper than that in no parameter's logarithm, about."""
 _NUDGES, _FIRST_NUDGE = 8, 1e-12
@@ -140,18 +137,6 @@ def _best(
         return ask(method=method)
     looks = evaluates_at_once()
     steps, like = _known_of(mechanism, unknown)
-    first = looks and method == AUTO and target.at_one_point
-    if first and by_contour(steps, like):
-        # As queries do: the smallest program first, if it says as much as the others.
-        found = ask(method=Method("contour"), near=_NEAR)
-        if not holds_anywhere(found.status != Status.TIGHT):
-            return _met(found, mechanism, target, unknown)
-        loose = outside_transformations() and int(found.status) == Status.LOOSE
-        if loose and not unknown.counts:
-            there = resolve(unknown.put(mechanism, found.value))
-            if there.first is not there.whole:
-                # Of so little noise queries know a closed form, and programs do not.
-                return _by_questions(mechanism, target, unknown)
     splits = method.name != "grid" and engines.can_split(like)
     if splits and (looks or needs_no_splitting(steps, like)):
         found = ask(method=dataclasses.replace(method, split=False))
@@ -160,8 +145,14 @@ def _best(
     found = _met(ask(method=method), mechanism, target, unknown)
     if not looks or method != AUTO or is_traced(found.status):
         return found
-    grid_too = engines.route(like) == "spectral" and like.on_grid
-    if int(found.status) != Status.LOOSE or not grid_too:
+    if int(found.status) != Status.LOOSE or engines.route(like) != "contour":
+        return found
+    if target.at_one_point and not unknown.counts and outside_transformations():
+        there = resolve(unknown.put(mechanism, found.value))
+        if there.first is not there.whole:
+            # Of so little noise queries know a closed form, and programs do not.
+            return _by_questions(mechanism, target, unknown)
+    if not like.on_grid:
         return found
     grid = Method("grid")
     held: list[Any] = jax.tree.map(_held, [found, mechanism, target])
@@ -295,7 +286,6 @@ def _solve(
     unknown: Unknown,
     single: Array,
     method: Method,
-    near: Any = _TIGHT,
 ) -> Solved:
     excess = Excess(unknown, method)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
@@ -311,7 +301,7 @@ def _solve(
 
     found, leaks = search(stop_gradient(args))
     root = implicit_root(excess, found.t, args, ()) if not unknown.whole else found.t
-    return _rate(found, leaks, root, target, unknown=unknown, single=single, near=near)
+    return _rate(found, leaks, root, target, unknown=unknown, single=single)
 
 
 def _rate(
@@ -322,7 +312,6 @@ def _rate(
     *,
     unknown: Unknown,
     single: Any,
-    near: Any,
 ) -> Solved:
     """What a search has found, with its status and the derivative of the root."""
     value = jnp.where(single, in_single(found.value, unknown, leaks), found.value)
@@ -331,9 +320,9 @@ def _rate(
         value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
     met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
-    tight = jnp.abs(value - unknown.at(found.t)) <= near * jnp.abs(value)
+    tight = jnp.abs(value - unknown.at(found.t)) <= _TIGHT * jnp.abs(value)
     # Estimates may jump over the target, from where one falls back on a bound.
-    tight = tight & (found.spare <= _SPARE * near)
+    tight = tight & (found.spare <= _SPARE * _TIGHT)
     tight = tight | unknown.whole | ~found.inside
     if target.at_one_point:
         tight = tight & (found.width <= _NARROW)
@@ -393,9 +382,7 @@ def _by_questions(
     for i, slope in zip(moving, slopes, strict=False):
         # Only its derivative counts.
         root = root + jnp.vdot(slope, leaves[i] - stop_gradient(leaves[i]))
-    return _rated(
-        found, leaks, root, target, unknown=unknown, single=single, near=_TIGHT
-    )
+    return _rated(found, leaks, root, target, unknown=unknown, single=single)
 
 
 def in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:

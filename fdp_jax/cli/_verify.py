@@ -16,7 +16,7 @@ from ._claims import Claim, claims_of, run_in
 from ._options import OK, UNREACHABLE
 from ._output import Output
 
-_ENGINES = "grid", "spectral", "closed_form"
+_ENGINES = "grid", "contour", "closed_form"
 _CLOSE = 1e-3
 """How far apart bounds by two engines may be, relatively, to confirm each other."""
 

@@ -2,7 +2,7 @@
 
 In comes a `ComposedLoss`; out come intervals (`Interval`, `Profile`) for one direction
 of its dominating pair.  Three engines stand behind `plan`/`profile`, `epsilon` and
-`threshold`: closed forms, the spectral engine (contour integrals of the characteristic
+`threshold`: closed forms, the contour engine (integrals of the characteristic
 function), and the grid engine (losses on a grid, composed by FFT); the last two with an
 a-posteriori certificate.
 """
@@ -18,6 +18,7 @@ from ._bounds import (
     select as select,
     width_of as width_of,
 )
+from ._contour_engine import rough_log_delta as rough_log_delta
 from ._enclosed import is_bracketed as is_bracketed
 from ._epsilon import (
     epsilon as epsilon,
@@ -36,7 +37,6 @@ from ._route import (
     METHODS as METHODS,
     engine_of as engine_of,
     neutral as neutral,
-    pairs_in as pairs_in,
     route as route,
 )
 from ._shared import (
@@ -44,7 +44,6 @@ from ._shared import (
     log_delta_from as log_delta_from,
     prepare as prepare,
 )
-from ._spectral import rough_log_delta as rough_log_delta
 from ._threshold import (
     exact_rates as exact_rates,
     threshold as threshold,

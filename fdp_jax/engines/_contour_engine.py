@@ -1,7 +1,10 @@
-"""The contour engine: sums over the nodes of pairs, along one line per direction."""
+"""The contour engine: sums along one line per direction, split by the largest step.
+
+The sums are in `_lines.py`, what splits a law is in `_rare.py`.
+"""
 
 import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,43 +16,30 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
-from .._internal._shapes import kinds_of
-from ..losses import ComposedLoss, NormalMixtures
-from ._bounds import Profile, largest_loss, worst_of
+from .._internal._special import log_ndtri
+from ..losses import ComposedLoss, where
+from ._bounds import Profile, largest_loss, select, with_infinite, worst_of
 from ._interface import AbstractEngine, AbstractPlan
-from ._line_mesh import RIGHT, SHIFTS, Terms, capped, chernoff_mesh, prepared
+from ._line_mesh import (
+    RIGHT,
+    SHIFTS,
+    Place,
+    capped,
+    chernoff_mesh,
+    locate,
+    prepared,
+)
 from ._line_queries import line_at, see, solve
 from ._line_slopes import log_value
 from ._lines import Line, line_of
-
-
-def _terms(loss: ComposedLoss) -> Terms:
-    """All parts of a composition as one stack, in the direction "remove"."""
-    known = [term.normal_mixtures() for term in loss.terms]
-    parts = [x for x in known if x is not None]
-    assert len(parts) == len(known)
-    width = max(pairs.centers.shape[1] for pairs, _ in parts)
-
-    def padded(pairs: NormalMixtures) -> NormalMixtures:
-        more = width - pairs.centers.shape[1]
-        # Components of no weight, where there is one anyway.
-        again = jnp.repeat(pairs.centers[:, :1], more, axis=1)
-        return NormalMixtures(
-            jnp.concatenate([pairs.centers, again], axis=1),
-            jnp.pad(pairs.weights, ((0, 0), (0, 0), (0, more))),
-        )
-
-    counts = [own * count for (_, own), count in zip(parts, loss.counts, strict=True)]
-    if len(parts) == 1:
-        return Terms(parts[0][0], counts[0])
-    stacks = [padded(pairs) for pairs, _ in parts]
-    pairs = jax.tree.map(lambda *x: jnp.concatenate(x), *stacks)
-    return Terms(pairs, jnp.concatenate(counts))
-
-
-def _directed(terms: Terms, sign: Array) -> Terms:
-    pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
-    return Terms(pairs, terms.counts)
+from ._rare import Rare, rare_profile
+from ._rare_queries import (
+    rare_log_delta,
+    split_epsilon_if_loose,
+    split_if_loose,
+    splits,
+)
+from ._root import with_rounding
 
 
 class ContourPlan(AbstractPlan):
@@ -57,22 +47,40 @@ class ContourPlan(AbstractPlan):
 
     sign: Float[Array, "..."]
     line: Line
+    rare: Rare | None = None
+    """The split law, where the line's sum has no certificate."""
 
     def profile(self, loss, epsilons):
-        found = _seen(loss, self.line, epsilons)
-        terms = _directed(_terms(loss), self.sign)
-        estimate = log_value(terms, epsilons, self.line)
-        value = jnp.where(
-            jnp.isneginf(estimate), stop_gradient(found[0].estimate), estimate
-        )
-        return _profile(loss, self.line, found, value, epsilons)
+        line, rare = self.line, self.rare
+
+        def full() -> Profile:
+            found, estimate = _seen(line, epsilons), log_value(loss, epsilons, line)
+            fixed = stop_gradient(found[0].estimate)
+            estimate = jnp.where(jnp.isneginf(estimate), fixed, estimate)
+            return _profile(loss, line, found, estimate, epsilons)
+
+        if rare is None:
+            return full()
+        split = lambda: rare_profile(loss, rare, epsilons)
+        return lax.cond(rare.used, split, full)
 
     def search(self, loss, epsilons, least):
-        found = _seen(loss, self.line, epsilons)
-        return _profile(loss, self.line, found, found[0].estimate, epsilons), self
+        found = self._near(loss, epsilons)
+        if not splits(loss):
+            return found, self
+        wanted = ~jnp.all(found.log_delta.upper < least)
+        found, rare = split_if_loose(loss, self.sign, epsilons, found, wanted)
+        return found, ContourPlan(self.sign, self.line, rare)
+
+    def log_delta(self, loss, epsilons):
+        return self._near(loss, epsilons).log_delta
+
+    def _near(self, loss: ComposedLoss, epsilons: Array) -> Profile:
+        found = _seen(self.line, epsilons)
+        return _profile(loss, self.line, found, found[0].estimate, epsilons)
 
 
-def _seen(loss: ComposedLoss, line: Line, epsilons: Array) -> tuple[Interval, Array]:
+def _seen(line: Line, epsilons: Array) -> tuple[Interval, Array]:
     found = see(stop_gradient(line), stop_gradient(epsilons))
     return Interval(found.log_lower, found.log_value, found.log_upper), found.log_alpha
 
@@ -84,19 +92,22 @@ def _profile(
     estimate: Array,
     epsilons: Array,
 ) -> Profile:
+    """The profile of finite losses, with the infinite ones."""
     value, log_alpha = found
-    middle = line.shift < 0
-    beyond = epsilons >= stop_gradient(largest_loss(loss, line.sign))
+    sign, middle = line.sign, line.shift < 0
     value = Interval(value.lower, estimate, value.upper)
-    none = jnp.full_like(value.lower, -jnp.inf)
-    nothing = beyond & ~middle
-    value = value.map(lambda x: jnp.where(nothing, none, x))
-    rest = value.map_down(log_complement)
-    pick = lambda a, b: jnp.where(middle, a, b)
+    value = value.map(lambda x: jnp.minimum(x, 0))
+    # delta counts the infinite losses too; 1 - delta none but what was left out.
+    beyond = epsilons >= stop_gradient(largest_loss(loss, sign))
+    none = beyond | jnp.isneginf(value.upper)
+    infinite, truncated = loss.log_infinite_mass(sign), loss.log_truncated_mass(sign)
+    right = with_infinite(value, infinite, truncated, none)
+    most = jnp.logaddexp(value.upper, stop_gradient(truncated))
+    rest = Interval(value.lower, value.estimate, jnp.minimum(most, 0))
     return Profile(
-        jax.tree.map(pick, rest, value),
-        jax.tree.map(pick, value, rest),
-        jnp.where(beyond, -jnp.inf, log_alpha),
+        select(middle, rest.map_down(log_complement), right),
+        select(middle, rest, right.map_down(log_complement)),
+        jnp.where(none, -jnp.inf, log_alpha),
     )
 
 
@@ -107,7 +118,10 @@ class ContourEngine(AbstractEngine):
     anchored: ClassVar[bool] = True
 
     def serves(self, loss):
-        return pairs_in(loss) > 0
+        return loss.analytic
+
+    def made_safe(self, loss):
+        return loss.uncut()
 
     def plan(self, loss, signs, anchor, gap):
         line = _plan(*stop_gradient((loss, signs, anchor)))
@@ -115,73 +129,98 @@ class ContourEngine(AbstractEngine):
 
     def epsilon(self, loss, signs, target):
         fixed = stop_gradient((loss, signs, target.finite, target.slack))
-        found, line, worst = _search(*fixed)
+        found, line, rare, worst = _search(*fixed)
         args = loss.without_ends(), target.finite[worst]
-        aux = signs[worst], line
+        aux = signs[worst], line, rare
         estimate = implicit_root(_residual, found.estimate, args, aux)
         return Interval(found.lower, estimate, found.upper)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
-        return _threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
-
-
-def pairs_in(loss: ComposedLoss) -> int:
-    """The number of pairs of Gaussian noise; 0 if there are others."""
-    leaves, structure = jax.tree.flatten(loss.terms)
-    return _pairs_of_kind(structure, kinds_of(leaves))
-
-
-@functools.lru_cache(256)
-def _pairs_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> int:
-    nodes = lambda x: [t.normal_mixtures() for t in jax.tree.unflatten(structure, x)]
-    with jax.enable_x64(True):
-        shapes = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
-        found = jax.eval_shape(nodes, shapes)
-    return 0 if None in found else sum(counts.shape[0] for _, counts in found)
+        fixed = stop_gradient((loss, sign, log_alpha, log_not_alpha))
+        return rough_threshold(*fixed)
 
 
 def _residual(
-    epsilon: Array, args: tuple[ComposedLoss, Array], aux: tuple[Array, Line]
+    epsilon: Array,
+    args: tuple[ComposedLoss, Array],
+    aux: tuple[Array, Line, Rare | None],
 ) -> Array:
-    (loss, log_delta), (sign, line) = args, aux
-    terms = _directed(_terms(loss), sign)
-    return log_value(terms, epsilon[None], line)[0] - log_delta
+    (loss, log_delta), (sign, line, rare) = args, aux
+    full = lambda: log_value(loss, epsilon[None], line)[0]
+    if rare is None:
+        return full() - log_delta
+    split = lambda: rare_log_delta(loss, sign, rare, epsilon)
+    return lax.cond(rare.used, split, full) - log_delta
 
 
 @one_by_one
 def _plan(loss: ComposedLoss, signs: Array, anchor: Array) -> Line:
-    terms = _terms(loss)
-
-    one = lambda sign: line_at(prepared(terms, sign), sign, anchor)
-    return lax.map(one, signs)
+    return lax.map(lambda sign: line_at(prepared(loss, sign), anchor), signs)
 
 
 @one_by_one
 def _search(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
-) -> tuple[Interval, Line, Array]:
-    """The epsilon of the worst direction, its line, and which that is."""
-    terms = _terms(loss)
+) -> tuple[Interval, Line, Rare | None, Array]:
+    """The epsilon of the worst direction, how it was found, and which that is."""
 
     def one(direction: tuple[Array, Array, Array]) -> tuple[Interval, Line]:
         sign, target, slack = direction
-        stack = capped(prepared(terms, sign), target)
-        line = line_of(stack, sign, target, inverse=True)
-        return solve(line, target, slack), line
+        line = line_of(capped(prepared(loss, sign), target), target, inverse=True)
+        found, most = solve(line, target, slack), largest_loss(loss, sign)
+        upper = jnp.minimum(found.upper, most)
+        lower, estimate = (jnp.minimum(x, upper) for x in (found.lower, found.estimate))
+        return Interval(lower, estimate, upper), line
 
     found, lines = lax.map(one, (signs, targets, slacks))
-    most = largest_loss(loss, signs)
-    upper = jnp.minimum(found.upper, most)
+    rares = None
+    if splits(loss):
+
+        def split(least: Array, args: tuple) -> tuple[Array, tuple[Interval, Rare]]:
+            sign, target, slack, known = args
+            # Of all outcomes: where they are rare, those that a cap leaves out tell.
+            place = place_of(loss, sign, target, inverse=True)
+            least_target = target - with_rounding(target, slack[1])
+            most = jnp.minimum(known.upper, place.largest_epsilon(least_target))
+            tight = jnp.isfinite(known.lower)
+            first = where(tight, known.estimate, jnp.minimum(place.epsilon, most))
+            known = Interval(known.lower, first, jnp.maximum(most, known.lower))
+            wanted = ~(known.upper < least)
+            better, rare = split_epsilon_if_loose(
+                loss, sign, known, target, slack, wanted
+            )
+            return jnp.maximum(least, better.lower), (better, rare)
+
+        each = signs, targets, slacks, found
+        _, (found, rares) = lax.scan(split, jnp.max(found.lower), each)
     worst = worst_of(found.estimate, signs)
     pick = lambda x: lax.dynamic_index_in_dim(x, worst, keepdims=False)
-    line = jax.tree.map(pick, lines)
-    ends = jnp.max(found.lower), jnp.max(upper)
+    line, rare = jax.tree.map(pick, (lines, rares))
+    ends = jnp.max(found.lower), jnp.max(found.upper)
     estimate = jnp.clip(found.estimate[worst], *ends)
-    return Interval(ends[0], estimate, ends[1]), line, worst
+    return Interval(ends[0], estimate, ends[1]), line, rare, worst
+
+
+@functools.partial(jax.jit, static_argnames="inverse")
+def place_of(
+    loss: ComposedLoss, sign: Array, target: Array, *, inverse: bool = False
+) -> Place:
+    """The place of a threshold, or of a log delta, by the mesh alone."""
+    loss, target = stop_gradient((loss, target))
+    mesh = chernoff_mesh(prepared(loss, sign))
+    return locate(mesh, target, inverse=inverse, tail=True, for_grid=True)
 
 
 @one_by_one
-def _threshold(
+def rough_log_delta(
+    loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Log delta, about: an approximation, no bound, no derivative."""
+    return place_of(loss, sign, epsilon).log_value
+
+
+@one_by_one
+def rough_threshold(
     loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> tuple[Array, Array]:
     """The threshold of a type I error and the scale there, about.
@@ -189,20 +228,26 @@ def _threshold(
     Laplace's method on the mesh, with the kernel 1/(1+z) of P(X > eps), or for large
     errors 1/z of the exchanged pair's Q(Y > -eps).
     """
-    terms = _terms(loss)
     small = log_alpha < log_not_alpha
-    side = jnp.where(small, sign, -sign)
-    mesh = chernoff_mesh(prepared(terms, side))
-    upper, variance = mesh.upper, mesh.variance
+    mesh = chernoff_mesh(prepared(loss, jnp.where(small, sign, -sign)))
+    value, variance = mesh.value, mesh.variance
     order = jnp.where(small, 1 + SHIFTS, SHIFTS)
     target = jnp.where(small, log_alpha, log_not_alpha)
     fits = jnp.where(small, order > 0, RIGHT)
     size = jnp.where(fits, order, 1.0)
     width = variance * size * size + 1
-    rough = (upper - 0.5 * jnp.log(2 * np.pi * width) - target) / size
+    rough = (value - 0.5 * jnp.log(2 * np.pi * width) - target) / size
     rough = jnp.where(fits, rough, jnp.inf)
     best = jnp.argmin(rough)
-    deviation = jnp.sqrt(variance[best])
+    # The tilted law there is about normal.
+    log_m, mean, variance, w = (
+        x[best] for x in (mesh.value, mesh.mean, variance, size)
+    )
+    deviation = jnp.sqrt(variance)
+    share = target - log_m + w * (mean - 0.5 * w * variance)
+    below = share < -1e-3
+    place = mean - w * variance - deviation * log_ndtri(where(below, share, -1.0))
+    place = where(below & (deviation > 0), place, rough[best])
     reach = jnp.where(deviation > 0, deviation, jnp.inf)
-    epsilon = jnp.where(small, rough[best], -rough[best])
+    epsilon = jnp.where(small, place, -place)
     return epsilon, jnp.minimum(1 / (1 + jnp.abs(jnp.asarray(SHIFTS)[best])), reach)

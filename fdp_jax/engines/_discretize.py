@@ -23,13 +23,12 @@ from ..losses import (
     RevealedLoss,
     single_losses,
 )
-from ._contour import Start, cheapest_shift
-from ._saddle import log_moments as log_moments_of_sum, order_of
+from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
 
-MISSED = -np.arange(1.0, 16.0) / 16
-"""Shifts of Chernoff bounds of 1 - delta."""
-_MISSED_SLACK = 1e-9
-"""Relative rounding of their moments, which are differences of larger numbers."""
+_ENOUGH = 600.0
+"""-log of what may be left of a copy one period away."""
+_TRIED = 1024
+"""Spacings tried for one that holds several lattices."""
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 
@@ -47,12 +46,10 @@ class Grid(eqx.Module):
     """A threshold around which half a period of the profile is certified."""
     whole: Bool[Array, ""]
     """Whether all counts are whole numbers and everything fits on the grid."""
-    chernoff_shifts: Float[Array, " k"]
-    chernoff_logs: Float[Array, " k"]
+    bounds: Float[Array, " r"]
+    """See `Place`."""
     sides: Float[Array, "2"]
     """The Chernoff shifts left and right of `shift` for what wraps around."""
-    missed_logs: Float[Array, " m"]
-    """Of bounds log(1 - delta) <= missed_logs - MISSED eps."""
     log_scales: tuple[Float[Array, ""], ...]
     """Log-moments at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
@@ -75,21 +72,21 @@ class Discrete(eqx.Module):
 
 
 @jax.jit
-def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
+def plan_grid(
+    loss: ComposedLoss, sign: Array, place: Place, gap: ArrayLike = 0.0
+) -> Grid:
     """Chooses tilt, spacing and offsets for thresholds near one, with c > 0.
 
     If the threshold is not known so well, `gap` says how far off it may be: half a
     period covers it, and the tilt does not bury it in rounding.
     """
     loss = stop_gradient(loss.tabulated())
-    sign = start.sign
-    shift, _, period = cheapest_shift(start)
-    shift = jnp.minimum(shift, 12 / jnp.asarray(gap, float))
-    period = jnp.maximum(period, 6 * gap)
-    shifts = start.chernoff_shifts
-    orders = order_of(jnp.append(shifts, shift), sign)
+    shift = jnp.minimum(jnp.asarray(SHIFTS)[place.row], 12 / jnp.asarray(gap, float))
+    period = jnp.maximum(place.period, 6 * gap)
+    shifts = jnp.asarray(SHIFTS[RIGHT])
+    orders = orders_at(jnp.append(shifts, shift), sign)
     singles = single_losses(loss.terms, loss.counts)
-    moments = tuple(term.moments(orders)[0] for term, _ in singles)
+    moments = tuple(term.rough_moments(orders)[0] for term, _ in singles)
     ranges = [
         _single_range(term, count, sign, shifts - shift, own)
         for (term, count), own in zip(singles, moments, strict=True)
@@ -100,8 +97,10 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
     # Of the center's copies one period away.
-    copies = start.chernoff_logs - shifts * start.saddle.epsilon
-    copies = copies - jnp.abs(shifts - shift) * spacing * size
+    copies = place.bounds[RIGHT] - shifts * place.epsilon
+    away = jnp.abs(shifts - shift) * spacing * size
+    # Of far shifts masses that are rounded away say nothing.
+    copies = copies - away + 10 * jnp.maximum(away - _ENOUGH, 0)
     sides = [
         shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
         for there in (shifts < shift, shifts > shift)
@@ -116,8 +115,6 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
         + [term.whole for term in loss.terms if isinstance(term, RevealedLoss)]
     )
     whole = jnp.all(whole)
-    missed = log_moments_of_sum(loss, sign, jnp.asarray(MISSED, shift.dtype))
-    missed = jnp.where(whole, missed + _MISSED_SLACK * (1 + jnp.abs(missed)), jnp.inf)
     return stop_gradient(
         Grid(
             sign=sign,
@@ -125,12 +122,10 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             spacing=spacing,
             first=first,
             counts=counts,
-            center=start.saddle.epsilon,
+            center=place.epsilon,
             whole=whole & jnp.isfinite(spacing) & (shift > 0),
-            chernoff_shifts=shifts,
-            chernoff_logs=start.chernoff_logs,
+            bounds=jnp.where(RIGHT | whole, place.bounds, jnp.inf),
             sides=jnp.stack(sides),
-            missed_logs=missed,
             log_scales=tuple(own[-1] for own in moments),
             size=size,
         )
@@ -152,18 +147,27 @@ def _single_range(
 
 
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
-    """A spacing, no smaller, that puts the first point masses on the grid."""
-    unit = _unit(loss)
-    if unit is None:
+    """A spacing, no smaller, that puts the first point masses on the grid.
+
+    And the others that have a lattice, if one that is hardly larger does.
+    """
+    units = _units(loss)
+    if not units:
         return spacing
-    steps = jnp.floor(unit / spacing)
-    return jnp.where(steps >= 1, unit / jnp.maximum(steps, 1), spacing)
+    ratios = jnp.stack(units)[:, None] / units[0]
+    steps = jnp.floor(units[0] / spacing)
+    tried = jnp.maximum(steps - np.arange(float(_TRIED)), 0.9 * steps)
+    places = tried * ratios
+    off = jnp.abs(places - jnp.round(places)) / (1 + places)
+    fits = jnp.max(off, axis=0) < 0.5 * ATOM_PLACE
+    steps = tried[jnp.argmax(fits)]
+    return jnp.where(steps >= 1, units[0] / jnp.maximum(steps, 1), spacing)
 
 
-def _unit(loss: ComposedLoss) -> Array | None:
-    """The unit of the lattice of the first point masses that have one."""
+def _units(loss: ComposedLoss) -> list[Array]:
+    """The units of the lattices of point masses that have one."""
     units = (x.lattice() for x, _ in single_losses(loss.terms, loss.counts))
-    return next((unit for unit in units if unit is not None), None)
+    return [unit for unit in units if unit is not None]
 
 
 def carried(loss: ComposedLoss, grid: Grid) -> Grid:
@@ -171,10 +175,10 @@ def carried(loss: ComposedLoss, grid: Grid) -> Grid:
 
     Kinks of the profile are grid points then, and none has to be drawn on by others.
     """
-    unit = _unit(loss)
-    if unit is None:
+    units = _units(loss)
+    if not units:
         return grid
-    unit = jnp.where(unit > 0, unit, 1.0)
+    unit = jnp.where(units[0] > 0, units[0], 1.0)
     spacing = grid.spacing * (unit / stop_gradient(unit))
     return dataclasses.replace(grid, spacing=spacing)
 

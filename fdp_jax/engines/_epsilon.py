@@ -10,9 +10,9 @@ from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, log_complement, sound, without
 from ..losses import ComposedLoss, where
 from ._bounds import largest_loss, over, select
+from ._contour_engine import place_of
 from ._interface import Target
 from ._route import engine_of, neutral
-from ._spectral import starts_at_log_delta
 
 
 def epsilon(
@@ -86,9 +86,8 @@ def span(
 ) -> Float[Array, ""]:
     """About the epsilon of a given delta, for choosing a grid; at least 1e-6."""
     _, loss = neutral(stop_gradient(loss))
-    starts = starts_at_log_delta(loss, signs, jnp.full_like(signs, log_delta))
-    rough = jax.vmap(lambda start: start.rough_epsilon(log_delta))(starts)
-    most = largest_loss(loss, signs)
+    near = lambda sign: place_of(loss, sign, log_delta, inverse=True).epsilon
+    rough, most = lax.map(near, signs), largest_loss(loss, signs)
     return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
 
 
@@ -103,10 +102,12 @@ def largest_epsilon(
     _, possible, safe, share = _shared(loss, signs, log_delta)
     # Less than what is left for the finite losses, whatever is rounded.
     targets = safe + log_complement(jnp.minimum(share * (1 - 1e-9), 0)) - 1e-9
-    starts = starts_at_log_delta(loss, signs, targets)
-    each = jax.vmap(lambda start, target: start.largest_epsilon(target))(
-        starts, targets
-    )
+
+    def most(direction: tuple[Array, Array]) -> Array:
+        sign, target = direction
+        return place_of(loss, sign, target, inverse=True).largest_epsilon(target)
+
+    each = lax.map(most, (signs, targets))
     each = where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
     return where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
 

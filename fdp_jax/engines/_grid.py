@@ -8,7 +8,7 @@ A.  Its profile is the chord of the profile of A over every cell.
 Composition.  The masses are tilted by e^{c y}, transformed, raised to their powers and
 multiplied by the transform of the payoff's kernel: one inverse transform gives the
 profile of the composition at every grid point, with relative accuracy in the far tail.
-The wrap-around adds exactly sum_m e^{cmR} delta(eps + mR), as in `_contour.py`.
+The wrap-around adds exactly sum_m e^{cmR} delta(eps + mR), as in `_lines.py`.
 
 Lower bound.  Any test has delta(eps) >= Q(T > t) - e^eps P(T > t), for every t.  Take
 for T the sum of grid points that stand for the losses, each drawn from the ends of its
@@ -34,6 +34,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Complex, Float
@@ -41,12 +42,12 @@ from jaxtyping import Array, ArrayLike, Complex, Float
 from .._internal._arithmetic import ULP
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
-from ._contour import log_aliases, log_payoff
 from ._discretize import Grid, carried
 from ._enclosed import is_bracketed, sides
 from ._factor import Factor
 from ._grid_factors import factors_of
 from ._grid_profile import GridProfile
+from ._line_mesh import log_payoff
 
 _ARRAYS, _ARRAYS_PER_LOSS = 26, 12
 """Float64 arrays of the grid's size alive at once, as measured."""
@@ -119,7 +120,7 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     moments = sum(count * term.log_moments for term, count in terms)
     sizes = sum(count * (1 + jnp.abs(term.log_moments)) for term, count in terms)
     moments = moments + log_payoff(grid.sides) + 1e-9 * sizes
-    aliases = log_aliases(grid.sides, moments, c, size * h, epsilons)
+    aliases = _log_aliases(grid, moments, epsilons)
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
     powers = 8 * ULP * sum(count * term.powers for term, count in terms)
     top = sum(count * term.top for term, count in terms)
@@ -147,6 +148,21 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
             sum((count * term.moved for term, count in terms), start=jnp.zeros(()))
         ),
     )
+
+
+def _log_aliases(
+    grid: Grid, logs: Float[Array, "2"], epsilons: Array
+) -> Float[Array, " m"]:
+    """Log of a bound on the sum of all aliases e^{cmR} delta(eps + mR), m != 0.
+
+    From log delta <= logs - sides eps, one on either side of the tilt.
+    """
+    distance = (grid.sides - grid.shift) * np.asarray([-1.0, 1.0])
+    decay = jnp.where(distance > 0, distance, 1) * grid.size * grid.spacing
+    logs = jnp.where(distance > 0, logs, jnp.inf)
+    bounds = logs - grid.sides * epsilons[:, None] - decay
+    bounds = bounds - jnp.log(-jnp.expm1(-decay))
+    return stop_gradient(jnp.logaddexp(*bounds.T))
 
 
 def _plan_memory(losses: int, points: int) -> None:

@@ -12,14 +12,14 @@ from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement, sound
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, with_infinite
-from ._contour import Start, chernoff
-from ._discretize import MISSED, Grid, plan_grid
+from ._contour_engine import place_of, rough_threshold
+from ._discretize import Grid, plan_grid
 from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile, grid_threshold
 from ._grid_search import search_epsilon
 from ._interface import AbstractEngine, AbstractPlan
-from ._spectral import start_at_tail, tail_start_at_epsilon
+from ._line_mesh import largest_log_delta, largest_log_rest
 
 
 class GridPlan(AbstractPlan):
@@ -63,16 +63,15 @@ class GridEngine(AbstractEngine):
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
 
-        def start(sign: Array) -> Start:
+        def one(sign: Array) -> Grid:
             # No farther than to the largest loss: beyond it all masses underflow, and
             # delta is known.
             most = largest_loss(loss, sign)
             known = anchor > most + gap
             near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
-            return tail_start_at_epsilon(loss, sign, near)
+            return plan_grid(loss, sign, place_of(loss, sign, near), gap)
 
-        starts = lax.map(start, signs)
-        return GridPlan(signs, lax.map(lambda x: plan_grid(loss, x, gap), starts))
+        return GridPlan(signs, lax.map(one, signs))
 
     def epsilon(self, loss, signs, target):
         return search_epsilon(loss, signs, target.finite, target.slack)
@@ -88,7 +87,7 @@ def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Prof
     epsilons = jnp.where(beyond, jnp.maximum(most, 0), epsilons)
     finite, log_alpha = grid_profile(composed, epsilons)
     # Where the grid says nothing, as of a delta below the least number.
-    rough = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
+    rough = largest_log_delta(grid.bounds, epsilons)
     rough = stop_gradient(jnp.where(jnp.isnan(rough), 0.0, rough))
     known = ~jnp.isnan(stop_gradient(finite.estimate))
     guess = jnp.where(known, finite.estimate, rough)
@@ -102,7 +101,7 @@ def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Prof
     log_delta = with_infinite(finite, infinite, truncated, beyond)
     if not around:
         # Next to one, where the grid's tilt shows nothing.
-        missed = chernoff(jnp.asarray(MISSED), grid.missed_logs, epsilons)
+        missed = largest_log_rest(grid.bounds, epsilons)
         least = stop_gradient(log_complement(jnp.logaddexp(missed, truncated)))
         log_delta = log_delta.map(lambda x: jnp.where(x < least, least, x))
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
@@ -115,16 +114,15 @@ def _search_threshold(
     loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> tuple[Array, Array]:
     """The threshold of a type I error, and the scale of the profile there."""
-    begin = start_at_tail(loss, sign, log_alpha, log_not_alpha)
-    near = begin.threshold
+    near, scale = rough_threshold(loss, sign, log_alpha, log_not_alpha)
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
-    start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
-    profile = compose_grid(loss, plan_grid(loss, start))
+    place = place_of(loss, sign, jnp.abs(near))
+    profile = compose_grid(loss, plan_grid(loss, sign, place))
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
     infinite = jnp.where(flip, loss.log_infinite_mass(sign), -jnp.inf)
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
-    return jnp.where(flip, -found, found), begin.scale
+    return jnp.where(flip, -found, found), scale

@@ -9,7 +9,6 @@ from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._roots import bisect
 from .._internal._special import safe_log
-from ._contour import chernoff
 from ._discretize import Grid
 
 _HALVINGS = 64
@@ -69,7 +68,9 @@ def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
     cell, share, log_scale = _cell_at(profile, epsilons)
     upper = safe_log(_chord(profile, profile.upper, cell, share)) + log_scale
     upper = jnp.where(_covered(profile, cell), upper, jnp.inf)
-    most = chernoff(profile.grid.sides, profile.chernoff_logs, epsilons)
+    sides = profile.grid.sides
+    most = jnp.min(profile.chernoff_logs - sides * epsilons[:, None], axis=1)
+    most = most + _rounding(profile, epsilons)
     upper = jnp.logaddexp(jnp.minimum(upper, most), profile.log_top)
     return upper + _rounding(profile, epsilons)
 

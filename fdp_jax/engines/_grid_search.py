@@ -19,13 +19,11 @@ from .._internal._implicit import implicit_root
 from .._internal._interval import Interval
 from ..losses import ComposedLoss, Method
 from ._bounds import largest_loss, worst_of
+from ._contour_engine import place_of
 from ._discretize import Grid, plan_grid
 from ._enclosed import estimated, is_bracketed, most_epsilon
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
-from ._spectral import (
-    starts_at_log_delta,
-)
 
 _FEW_ATOMS = 1 << 12
 _FEW_POINTS = 1 << 13
@@ -76,12 +74,17 @@ def _grids(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Grid, Array]:
     """A grid for each direction, and what is known of its epsilon without one."""
-    near, lowest = estimated(loss), targets - slacks[:, 1]
-    starts = starts_at_log_delta(near, signs, targets)
-    grids = lax.map(lambda start: plan_grid(near, start), starts)
-    if is_bracketed(loss):
-        return grids, jax.vmap(lambda x: most_epsilon(loss, x))(lowest)
-    return grids, jax.vmap(lambda start, x: start.largest_epsilon(x))(starts, lowest)
+    near, around = estimated(loss), is_bracketed(loss)
+
+    def one(direction: tuple[Array, Array, Array]) -> tuple[Grid, Array]:
+        sign, target, least = direction
+        place = place_of(near, sign, target, inverse=True)
+        end = jnp.maximum(largest_loss(near, sign), 0.0)
+        place = place._replace(epsilon=jnp.minimum(place.epsilon, end))
+        most = most_epsilon(loss, least) if around else place.largest_epsilon(least)
+        return plan_grid(near, sign, place), most
+
+    return lax.map(one, (signs, targets, targets - slacks[:, 1]))
 
 
 def _each_direction(
@@ -125,7 +128,7 @@ def _holds_lattice(loss: ComposedLoss, grids: tuple[Grid, Array]) -> Bool[Array,
 
 def _residual(epsilon: Array, args: tuple[ComposedLoss, Array], sign: Array) -> Array:
     loss, log_delta = args
-    start = starts_at_log_delta(loss, sign[None], stop_gradient(log_delta)[None])
-    grid = plan_grid(loss, jax.tree.map(lambda x: x[0], start))
+    fixed = stop_gradient((loss, sign, log_delta))
+    grid = plan_grid(loss, sign, place_of(*fixed, inverse=True))
     finite, _ = grid_profile(compose_grid(loss, grid), epsilon[None])
     return finite.estimate[0] - log_delta

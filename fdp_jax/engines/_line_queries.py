@@ -8,11 +8,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._internal._blocked_sum import sums
 from .._internal._interval import Interval
 from .._internal._shapes import zeros_of
 from ..losses import where
-from ._line_mesh import BLOCK, RIGHT, SHIFTS, UNIT, Stack, capped, sums
-from ._lines import ROW, Line, frequencies, line_of
+from ._line_mesh import BLOCK, RIGHT, SHIFTS, UNIT, Stack, capped
+from ._line_terms import ROW, frequencies
+from ._lines import Line, line_of
 from ._root import Near, Search
 
 
@@ -76,8 +78,11 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
     logs = line.bounds - line.lead - gap - jnp.log(-jnp.expm1(-gap))
     logs = logs - (SHIFTS - c) * epsilons[:, None]
     least = lambda rows: jnp.exp(jnp.min(where(rows, logs, jnp.inf), axis=1))
-    left, right = least((c > SHIFTS) & ~RIGHT), least((c < SHIFTS) & RIGHT)
-    tail = c > 0
+    # Those on the left are subtracted, or bounded: by one, too, as delta is.
+    tail, whole = c > 0, jnp.isneginf(line.aliases)
+    left = least((c > SHIFTS) & (RIGHT ^ ~whole))
+    right = least((c < SHIFTS) & RIGHT)
+    over = where(tail, right, left) + where(whole & tail, left, 0.0)
     turned = 8 * UNIT * (jnp.abs(epsilons) + line.center_size)
     noise = scale * (line.error + turned * line.moment)
     wide = 2 * line.lead_error + 16 * UNIT * (
@@ -92,8 +97,10 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
         total - subtracted,
         line.side * scale * slope,
         noise,
-        where(tail, right, left),
-        where(tail, left, right) + jnp.exp(line.log_cut) * subtracted,
+        over,
+        where(
+            whole, 0.0, where(tail, left, right) + jnp.exp(line.log_cut) * subtracted
+        ),
     )
 
 
@@ -139,12 +146,12 @@ _TRIES, _CLOSE, _WIDE = 5, 3.0, 1e-9
 to be as close to what was guessed for the last one."""
 
 
-def line_at(stack: Stack, sign: Array, epsilon: Float[Array, ""]) -> Line:
+def line_at(stack: Stack, epsilon: Float[Array, ""]) -> Line:
     """The line for a threshold; with caps where one without leaves doubt."""
 
     @jax.jit
     def make(guess: Array) -> tuple[Line, Array, Array]:
-        line = line_of(capped(stack, guess), sign, epsilon, inverse=False)
+        line = line_of(capped(stack, guess), epsilon, inverse=False)
         found = see(line, epsilon[None])
         return line, found.log_value[0], (found.log_upper - found.log_lower)[0]
 

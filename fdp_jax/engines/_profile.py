@@ -20,7 +20,7 @@ from ..losses import ComposedLoss
 from ._bounds import Profile, select, width_of, worst_of
 from ._interface import AbstractPlan
 from ._rare import Rare, rare_profile
-from ._rare_queries import bounds_in_common, split_where_possible
+from ._rare_queries import between_bounds, bounds_in_common, split_where_possible
 from ._route import engine_of, neutral
 
 
@@ -118,11 +118,20 @@ def improved(
     epsilons: Float[Array, " e"],
     center: Int[Array, ""],
 ) -> Profile:
-    """The known profile of a direction, improved by the split law at one threshold.
+    """The known profile of a direction, improved for one threshold.
 
-    Differentiable; of losses that can be split.
+    By a finer line, or where that does not do by the law split there.  Differentiable;
+    of losses that can be split.
     """
     nothing, loss = neutral(loss)
+    line = plan(loss, sign[None], stop_gradient(epsilons)[center])
+    finer = jax.tree.map(lambda x: x[0], line).profile(loss, epsilons)
+    log_delta, log_rest = (
+        between_bounds(x, x) for x in (finer.log_delta, finer.log_rest)
+    )
+    finer = Profile(log_delta, log_rest, finer.log_alpha)
+    better = ~nothing & (width_of(finer) < width_of(known))
+    known = select(better, finer, known)
     fixed = stop_gradient((loss, sign, known, epsilons, center))
     found, rare = _search_split(*fixed)
     better = rare.used & ~nothing & (width_of(found) < width_of(known))

@@ -6,7 +6,7 @@ The law of N steps is split by the largest observation of a step.  With cuts a <
 
 each the payoff's integral against a positive measure.  The one in the middle is a
 contour integral that decays (`losses/_subsampled_gaussian/_band.py`), with all of the
-spectral engine's certificate.  The last one is negligible, by Chernoff's inequality.
+contour engine's certificate.  The last one is negligible, by Chernoff's inequality.
 So is the first one where the record is with the runs (direction "remove"): there many
 small losses would have to add up.  In the direction "add" they are the largest losses,
 all runs count, and delta(all below a) is P_a^N - e^eps Q_a^N, with P_a and Q_a the
@@ -14,6 +14,7 @@ masses below a, but for runs that add up to less than eps: again Chernoff's ineq
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +34,10 @@ from ..losses._subsampled_gaussian._band import BandLoss
 from ..losses._subsampled_gaussian._band_place import Place
 from ..losses._subsampled_gaussian._band_tails import log_outside
 from ._bounds import Profile, largest_loss, select
-from ._contour import Contour, Start, plan_contour
-from ._inversion import Evaluation, Table, evaluate, look_up, tabulate
+from ._line_mesh import Mesh, Place as LinePlace, Stack, chernoff_mesh, locate, prepared
+from ._line_queries import Seen, see
+from ._line_slopes import log_value
+from ._lines import Line, make_line
 from ._rare_cuts import (
     BULK,
     Scales,
@@ -46,25 +49,22 @@ from ._rare_cuts import (
     outer_cuts,
     scales_of,
 )
-from ._spectral import tail_start_at_epsilon
 
 _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
 LEAST = -800.0
 """log delta below which no effort is made."""
-_MOST_WORK = 4096
-"""Blocks of frequencies times blocks of nodes."""
 
 
 class Rare(eqx.Module):
-    """Cuts, and a contour for what is between each two of them."""
+    """Cuts, and a line for what is between each two of them."""
 
     used: Bool[Array, ""]
     """Whether it was prepared, for there was a need."""
     sign: Float[Array, ""]
 
     parts: BandLoss
-    contours: Contour
+    lines: Line
     active: Bool[Array, " j"]
     """Stacked, from the lowest band to the highest; not all are needed."""
     scales: Scales
@@ -93,24 +93,25 @@ def plan_rare(
     )
 
     @jax.jit
-    def begin(part: BandLoss) -> tuple[Contour, Array]:
-        """The contour of a band, and its share of log delta, about."""
-        part = part.tabulated()
-        start = tail_start_at_epsilon(_composed(part), sign, epsilon)
-        return _contour(part, start), start.rough_log_delta(epsilon)
+    def begin(part: BandLoss) -> tuple[Stack, Mesh, LinePlace]:
+        """A band's mesh and place: its share of log delta, and its line to be."""
+        stack = prepared(_composed(part), sign)
+        mesh = chernoff_mesh(stack)
+        return stack, mesh, locate(mesh, epsilon, inverse=False, tail=True)
 
     @jax.jit
-    def bands(log_delta: Array) -> tuple[BandLoss, Contour, Array, Array]:
+    def bands(log_delta: Array) -> tuple[BandLoss, tuple, Array, Array]:
         scales = scales_of(step, count, sign, epsilon, -log_delta)
         low, high = outer_cuts(step, count, sign, epsilon, log_delta, scales)
         cuts, active = bands_between(step, low, high, scales.width)
         parts = jax.vmap(lambda pair: BandLoss(step, count, scales.around(pair)))(cuts)
-        contours, each = _map_active(begin, parts, active)
+        begun = _map_active(begin, parts, active)
+        each = begun[2].log_value
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
         outer = _outermost(parts, active, scales.ends)
         certain, *_ = certain_part(outer, sign, epsilon[None])
         value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
-        return parts, contours, active, jnp.clip(value, LEAST, -1.0)
+        return parts, begun, active, jnp.clip(value, LEAST, -1.0)
 
     def unfinished(state: tuple) -> Array:
         turn, used, (*_, value) = state
@@ -123,11 +124,10 @@ def plan_rare(
     first = jnp.clip(log_delta, LEAST, -1.0)
     *empty, _ = zeros_of(bands, first)
     start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty, first + 1))
-    _, used, (parts, contours, active, _) = lax.while_loop(unfinished, again, start)
+    _, used, (parts, begun, active, _) = lax.while_loop(unfinished, again, start)
+    lines = _map_active(lambda x: make_line(*x), begun, active)
     scales = scales_of(step, count, sign, epsilon, -used)
-    return stop_gradient(
-        Rare(jnp.ones((), bool), sign, parts, contours, active, scales)
-    )
+    return stop_gradient(Rare(jnp.ones((), bool), sign, parts, lines, active, scales))
 
 
 def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
@@ -137,44 +137,27 @@ def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
     return lax.map(lambda x: lax.cond(x[1], one, none, x[0]), (args, active))
 
 
-def _contour(part: BandLoss, start: Start) -> Contour:
-    contour = plan_contour(_composed(part), start)
-    work = contour.blocks * contour.plans[0].blocks
-    hopeless = contour.rough | (work > _MOST_WORK)
-    return dataclasses.replace(
-        contour, rough=hopeless, blocks=jnp.where(hopeless, 1, contour.blocks)
-    )
-
-
-@jax.jit
-def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
-    """The stacked tables of evaluations near the plan's threshold; no derivative."""
-    (step,), (count,) = loss.terms, loss.counts
-    step: Any = step  # of a loss that can be split
-    part = _composed(BandLoss(step, count))
-    return _map_active(
-        lambda contour: tabulate(part, contour), rare.contours, rare.active
-    )
-
-
-@jax.jit
+@functools.partial(jax.jit, static_argnames="moves")
 def evaluation(
     loss: ComposedLoss,
     rare: Rare,
     epsilons: Float[Array, " e"],
-    tables: Table | None = None,
-) -> Evaluation:
-    """The profile at thresholds near the plan's; differentiable without tables."""
+    *,
+    moves: bool = True,
+) -> Seen:
+    """The profile at thresholds near the plan's; differentiable if it `moves`."""
     sign, (step,), (count,) = rare.sign, loss.terms, loss.counts
     step: Any = step  # of a loss that can be split
 
-    def one(args: tuple[Contour, Table | None]) -> Evaluation:
-        contour, table = args
-        if table is None:
-            return evaluate(_composed(BandLoss(step, count)), contour, epsilons)
-        return look_up(table, contour, epsilons)
+    def one(line: Line) -> Seen:
+        found = see(stop_gradient(line), stop_gradient(epsilons))
+        if not moves:
+            return found
+        value = log_value(_composed(BandLoss(step, count)), epsilons, line)
+        value = jnp.where(jnp.isneginf(value), found.log_value, value)
+        return found._replace(log_value=value)
 
-    each = _map_active(one, (rare.contours, tables), rare.active)
+    each = _map_active(one, rare.lines, rare.active)
     active = rare.active[:, None]
     each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
     add = lambda x: jax.nn.logsumexp(x, axis=0)
@@ -183,25 +166,23 @@ def evaluation(
     some = Place(jnp.arange(2.0), jnp.ones_like(count), jnp.asarray([-1.0, 1.0]))
     part = BandLoss(step, count, select(rare.used, outer.place, some))
     rest = stop_gradient(_left_out(rare, part, epsilons)) + SPLIT_REST
-    least, log_p, log_q = certain_part(part, sign, epsilons)
+    least, log_q = certain_part(part, sign, epsilons)
     value = jnp.logaddexp(add(each.log_value), least.estimate)
     upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least.upper), rest)
     lower = jnp.logaddexp(add(each.log_lower), least.lower)
     log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
-    log_power = jnp.logaddexp(add(each.log_power), log_p)
     # Of each part its own slope: where a sum is not heard, its tails are not known.
     share = jnp.exp(jnp.where(active, each.log_value - value, -jnp.inf))
     slope = jnp.sum(jnp.where(share > 0, share * each.slope, 0), axis=0)
     slope = slope - jnp.exp(epsilons + log_q - value)
     beyond = epsilons >= largest_loss(stop_gradient(loss), sign)
     cut = lambda x: jnp.where(beyond, -jnp.inf, x)
-    return Evaluation(
+    return Seen(
         log_value=cut(value),
-        log_upper=stop_gradient(cut(upper + 8 * ULP * (1 + jnp.abs(upper)))),
         log_lower=stop_gradient(cut(lower - 8 * ULP * (1 + jnp.abs(lower)))),
-        slope=stop_gradient(cut(slope)),
+        log_upper=stop_gradient(cut(upper + 8 * ULP * (1 + jnp.abs(upper)))),
         log_alpha=stop_gradient(cut(log_alpha)),
-        log_power=stop_gradient(cut(log_power)),
+        slope=stop_gradient(cut(slope)),
     )
 
 
@@ -225,10 +206,11 @@ def rare_profile(
     loss: ComposedLoss,
     rare: Rare,
     epsilons: Float[Array, " e"],
-    tables: Table | None = None,
+    *,
+    moves: bool = True,
 ) -> Profile:
-    """The profile at thresholds near the plan's; differentiable without tables."""
-    found = evaluation(loss, rare, epsilons, tables)
+    """The profile at thresholds near the plan's; differentiable if it `moves`."""
+    found = evaluation(loss, rare, epsilons, moves=moves)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
     log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)

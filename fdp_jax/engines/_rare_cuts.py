@@ -12,7 +12,7 @@ from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses._subsampled_gaussian._band import BandLoss
 from ..losses._subsampled_gaussian._band_place import NODES, Place
 from ..losses._subsampled_gaussian._band_tails import log_excess_below, log_masses_above
-from ._contour import log_payoff
+from ._line_mesh import log_payoff
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
 _DROP = 30.0
@@ -196,8 +196,8 @@ def log_above(
 @jax.jit
 def certain_part(
     part: BandLoss, sign: Array, epsilons: Array
-) -> tuple[Interval, Array, Array]:
-    """log(P_a^N - e^eps Q_a^N), and logs of both powers ("add" alone)."""
+) -> tuple[Interval, Array]:
+    """log(P_a^N - e^eps Q_a^N), and log of Q_a^N ("add" alone)."""
     place, s = stop_gradient(part.place), part.step.noise_multiplier
     x = place.nodes()
     log_base, (cut, _) = part.step.log_base(x), place.log_cut(x)
@@ -243,4 +243,4 @@ def certain_part(
     lower, upper = lower - error, upper + error
     none = lambda v: jnp.where(sign < 0, v, -jnp.inf)
     lower, upper = stop_gradient((lower, upper))
-    return Interval(lower, log_value(distance), upper), none(log_p), none(log_q)
+    return Interval(lower, log_value(distance), upper), none(log_q)

@@ -14,18 +14,17 @@ from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
 from ._bounds import Profile, capped, capped_profile, select, width_of
-from ._inversion import Table
-from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
+from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile
 from ._root import Near, Search
 
-_SPLITTING = "auto", "spectral"
+_SPLITTING = "auto", "contour"
 """Engines that split a law; the answers of others do not depend on it."""
 _MOST_STEPS = 1e9
 _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
-_NEAR, _CLOSE = 2.0, 0.1
+_NEAR, _CLOSE = 6.0, 0.1
 """How much log delta may change before cuts and contours are chosen anew; the second
 where the bracket of the last one is wide."""
 
@@ -33,7 +32,7 @@ where the bracket of the last one is wide."""
 def can_split(loss: ComposedLoss) -> bool:
     """Whether the law of a loss can be split by its largest step, by its engine."""
     able = loss.method.name in _SPLITTING and len(loss.terms) == 1 and loss.analytic
-    return able and loss.analytic_terms[0].splits
+    return able and loss.terms[0].splits
 
 
 def splits(loss: ComposedLoss) -> bool:
@@ -63,8 +62,8 @@ def split_if_loose(
         better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
         profile = Profile(
-            _between_bounds(both.log_delta, estimates.log_delta),
-            _between_bounds(both.log_rest, estimates.log_rest),
+            between_bounds(both.log_delta, estimates.log_delta),
+            between_bounds(both.log_rest, estimates.log_rest),
             estimates.log_alpha,
         )
         return profile, dataclasses.replace(rare, used=better)
@@ -87,7 +86,8 @@ def split_where_possible(
     """
     split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
     keep = lambda: (known, zeros_of(split)[1])
-    return lax.cond(_applies(loss), split, keep)
+    loose = width_of(known)[center] > _TOLERANCE
+    return lax.cond(loose & _applies(loss), split, keep)
 
 
 def _split_at(
@@ -102,7 +102,7 @@ def _split_at(
     value = known.log_delta
     first = jnp.where(jnp.isfinite(value.estimate), value.estimate, value.upper)
     rare = plan_rare(step, count, sign, epsilons[center], first[center])
-    found = rare_profile(loss, rare, epsilons, tables_of(loss, rare))
+    found = rare_profile(loss, rare, epsilons, moves=False)
     return found, dataclasses.replace(rare, used=~fraction)
 
 
@@ -152,7 +152,8 @@ def _in_common(one: Profile, other: Profile) -> Profile:
     )
 
 
-def _between_bounds(bounds: Interval, value: Interval) -> Interval:
+def between_bounds(bounds: Interval, value: Interval) -> Interval:
+    """An estimate, moved between some bounds."""
     estimate = jnp.clip(value.estimate, bounds.lower, bounds.upper)
     return Interval(bounds.lower, estimate, bounds.upper)
 
@@ -200,17 +201,19 @@ def _at_real(
     rare: Rare,
     sign: Array,
     points: Array,
-    tables: Table | None = None,
+    *,
+    moves: bool = True,
 ) -> Near:
     """Also below zero: delta(-e) = 1 - e^-e + e^-e delta_rev(e)."""
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
-    found = evaluation(loss, rare, distance, tables)
+    found = evaluation(loss, rare, distance, moves=moves)
     none = -jnp.expm1(-distance)
     back = lambda x, none: safe_log(none + jnp.exp(x - distance))
     value = jnp.where(flip, back(found.log_value, none), found.log_value)
     # d delta(eps) / d eps = -e^eps P(X > eps), and P(X > -e) = 1 - Q_rev(Y >= e).
-    fall = -jnp.expm1(jnp.minimum(found.log_power, 0)) * jnp.exp(-distance - value)
+    log_power = jnp.logaddexp(found.log_value, distance + found.log_alpha)
+    fall = -jnp.expm1(jnp.minimum(log_power, 0)) * jnp.exp(-distance - value)
     outward = lambda x, side: x + side * ULP * 4 * (1 + jnp.abs(x))
     # On the other side of zero terms cancel: no lower bound there.
     lower = outward(back(found.log_lower, none), -1)
@@ -263,8 +266,7 @@ def rare_epsilon(
         """The steps of one plan, as long as thresholds are near enough to it."""
         before, _ = state
         rare = plan(before.center)
-        tables = tables_of(loss, rare)
-        at = lambda points: _at_real(loss, rare, sign, points, tables)
+        at = lambda points: _at_real(loss, rare, sign, points, moves=False)
 
         def more(search: Search) -> Array:
             near = ~too_far(rare, before.center, search)

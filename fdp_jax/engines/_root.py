@@ -108,7 +108,7 @@ class Search(eqx.Module):
         before = jnp.maximum(low, center - stride)
         beyond = jnp.minimum(high, center + stride)
         root = newton[1]
-        inside = (root >= before) & (root <= beyond)
+        inside = (root >= before) & (root <= beyond) & jnp.isfinite(here.slope[1])
         # Far from the root both ends go along with it.
         made = Search(self.targets, self.turn + 1, points, points, low, high, here)
         apart = newton - root + made._least() * np.asarray([-1.0, 0.0, 1.0])

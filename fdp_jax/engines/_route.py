@@ -9,16 +9,15 @@ from jaxtyping import Array, Bool
 from ..losses import ComposedLoss
 from ._bracketed_engine import BracketedEngine
 from ._closed_form_engine import ClosedFormEngine
-from ._contour_engine import ContourEngine, pairs_in as pairs_in
+from ._contour_engine import ContourEngine
 from ._enclosed import is_one
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
-from ._spectral_engine import SpectralEngine
 
 _ANY_COUNT = 1000.0
 _CLOSED_FORM, _CONTOUR = ClosedFormEngine(), ContourEngine()
-_SPECTRAL, _GRID, _BRACKETED = SpectralEngine(), GridEngine(), BracketedEngine()
-_ENGINES = {x.name: x for x in (_CLOSED_FORM, _CONTOUR, _SPECTRAL, _GRID)}
+_GRID, _BRACKETED = GridEngine(), BracketedEngine()
+_ENGINES = {x.name: x for x in (_CLOSED_FORM, _CONTOUR, _GRID)}
 METHODS = ("auto", *_ENGINES)
 """Engines that can be asked for; "auto" takes the first that serves."""
 
@@ -51,7 +50,7 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
 def _first(loss: ComposedLoss) -> AbstractEngine:
     if _CLOSED_FORM.serves(loss):
         return _CLOSED_FORM
-    return _SPECTRAL if loss.decays or not loss.on_grid else _GRID
+    return _CONTOUR if loss.decays or not loss.on_grid else _GRID
 
 
 def route(loss: ComposedLoss) -> str:

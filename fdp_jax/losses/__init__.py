@@ -6,9 +6,9 @@ compose and invert it.
 """
 
 from ._analytic import (
-    FREQUENCY_BLOCK as FREQUENCY_BLOCK,
     AnalyticLoss as AnalyticLoss,
     CharacteristicBlock as CharacteristicBlock,
+    is_analytic as is_analytic,
 )
 from ._analytic_revealed import revealed_mixture as revealed_mixture
 from ._atomic import AtomicLoss as AtomicLoss
@@ -39,7 +39,6 @@ from ._logistic import LogisticForm as LogisticForm, LogisticLoss as LogisticLos
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss
 from ._normal_mixtures import (
-    FAR as FAR,
     LOST as LOST,
     Frame as Frame,
     NormalMixtures as NormalMixtures,
@@ -47,14 +46,12 @@ from ._normal_mixtures import (
     densities as densities,
     kept_slip as kept_slip,
     log_kept as log_kept,
-    rough_logs as rough_logs,
-    rough_slip as rough_slip,
     where as where,
 )
+from ._normal_nodes import mesh_moments as mesh_moments
 from ._normal_rules import (
     envelope as envelope,
     law_error as law_error,
-    rule as rule,
     rule_error as rule_error,
     turned_error as turned_error,
 )

@@ -1,7 +1,8 @@
 """Losses whose log-moment function is known at complex orders."""
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,17 +34,12 @@ class CharacteristicBlock(eqx.Module):
 
 
 class AnalyticLoss(AbstractLoss):
-    """A privacy loss as an analytic function, for the spectral engine as well."""
+    """A privacy loss as an analytic function, for the contour engine as well."""
 
-    if TYPE_CHECKING:  # a field of this class would come before all others
-        decays: ClassVar[Any]
-        """Whether the characteristic function tends to zero (no point masses)."""
     transforms: ClassVar[Any] = True
     """Whether the methods below are to be used, by static facts."""
     stacks: ClassVar[bool] = True
     """Whether many of its kind make one `ScheduleLoss`."""
-    splits: ClassVar[bool] = False
-    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     together: ClassVar[int] = FREQUENCY_BLOCK
     """Frequencies of a table that are evaluated together, where more of them cost less
     each: the square of a multiple of 8."""
@@ -93,10 +89,6 @@ class AnalyticLoss(AbstractLoss):
         """
 
     @abc.abstractmethod
-    def relative_error(self, plan: PyTree) -> Float[Array, ""]:
-        """Largest relative error of E_P[(dQ/dP)^z] under a plan, but for rounding."""
-
-    @abc.abstractmethod
     def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Lambda(order), differentiable, and a bound on its absolute error."""
 
@@ -140,5 +132,14 @@ def relative(log_error: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def is_analytic(loss: AbstractLoss) -> bool:
-    """Whether the spectral engine can handle a loss."""
+    """Whether the contour engine can handle a loss."""
     return isinstance(loss, AnalyticLoss) and loss.transforms
+
+
+def every_other_of(
+    moments: Callable[[Array], tuple[Array, ...]], order: Float[Array, " k"]
+) -> tuple[Array, ...]:
+    """Rough moments from costly ones, at every other order: the rest are infinite."""
+    found, none = moments(order[::2]), jnp.full_like(order, jnp.inf)
+    value, slope, curvature = (none.at[::2].set(x) for x in found)
+    return value, value, slope, curvature

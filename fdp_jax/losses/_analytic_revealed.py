@@ -71,7 +71,7 @@ class _Moments(eqx.Module):
 
 
 class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
-    """A revealed mixture of analytic losses, for the spectral engine as well.
+    """A revealed mixture of analytic losses, for the contour engine as well.
 
     An alternative that releases nothing does not decay; if that is not known before
     the program is compiled (`idle`), bounds are loose but valid.
@@ -139,11 +139,6 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         # |d_i| <= e_i moves the logarithm of sum_i v_i exp(d_i) by at most this.
         moved = log1p(jnp.sum(shares * jnp.expm1(jnp.minimum(errors, 40.0))))
         return _Moments(logs, *stop_gradient((errors,)), value, shares, moved)
-
-    def relative_error(self, plan):
-        each = self._stacked(plan.plans, lambda term, p: term.relative_error(p))
-        grown = jnp.expm1(jnp.minimum(self.sums(each), 40.0))
-        return jnp.sum(plan.shares * grown)
 
     def log_mgf(self, plan):
         found = self._moments(plan.plans)

@@ -25,7 +25,7 @@ from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
-from ._closed_transform import ClosedTransformLoss, Tilted, principal_logs
+from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import excess, moments_of
 
 FEW_OUTPUTS, MOST_OUTPUTS = 512, 2048
@@ -112,16 +112,18 @@ class AtomicLoss(ClosedTransformLoss):
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         return value + rounding, mean, square
 
-    def log_moment_bounds(self, order, log_tolerance):
-        return self.moments(order)[0] + self.relative_error(Tilted(order, order))
+    def rough_moments(self, order):
+        found = self.moments(order)
+        return found[0] + self._slip(order), *found
 
-    def relative_error(self, plan):
-        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+    def _slip(self, order: Array) -> Array:
+        """The relative error of E_P[(dQ/dP)^w] by those of masses and losses."""
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(order))
         return stop_gradient(jnp.asarray(self.mass_error) + slip)
 
     def log_mgf(self, plan):
-        (value,), _, _, (rounding,) = self._tilted(plan.order[None])
-        return value, rounding + self.relative_error(plan)
+        value, _, _, rounding = self._tilted(plan.order[None])
+        return value[0], rounding[0] + self._slip(plan.order)
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])
@@ -197,9 +199,8 @@ class AtomicLoss(ClosedTransformLoss):
             left = log1mexp(-jnp.minimum(jnp.where(little, -1.0, infinite), 0))
             return jnp.where(little, jnp.minimum(log_sum_exp(logs, common), 0), left)
 
-        pairs = zip(self.log_infinite_masses(), (self.log_q, self.log_p), strict=True)
-        upper, lower = (rest(*pair) for pair in pairs)
-        return upper, lower
+        infinite = self.log_infinite_masses()
+        return rest(infinite[0], self.log_q), rest(infinite[1], self.log_p)
 
     def log_infinite_masses(self):
         gone = ~self._common()
@@ -216,8 +217,7 @@ class AtomicLoss(ClosedTransformLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        (term,) = terms
-        return term.form(sign)
+        return terms[0].form(sign)
 
     def form(self, sign: Float[Array, ""]) -> "AtomicForm":
         """The closed form of one release in one direction."""
@@ -432,15 +432,15 @@ class AtomicForm(AbstractClosedForm):
         From the largest loss on there is nothing to be wrong about.
         """
         slip = self.slip(epsilon)
-        # Of the largest loss as well, if it is one of those that are not known exactly.
+        # Of the largest loss too, if it is not known exactly.
         uncertain = 0 if self.atoms.loss_error is None else slip
         largest = stop_gradient(jnp.max(_losses(self.atoms)))
         return jnp.where(epsilon >= largest + uncertain, 0, slip)
 
     def slip(self, epsilon: Array) -> Array:
         """`loss_error` wherever the largest loss is."""
-        size = jnp.max(jnp.abs(_losses(self.atoms))) + jnp.abs(epsilon)
-        rounding = 8 * ULP * (1 + size)
+        most = jnp.max(jnp.abs(_losses(self.atoms)))
+        rounding = 8 * ULP * (1 + most + jnp.abs(epsilon))
         apart = self.atoms.loss_error
         apart = 2 * jnp.asarray(self.atoms.mass_error) if apart is None else apart
         return rounding + stop_gradient(apart)

@@ -77,6 +77,12 @@ class AbstractLoss(eqx.Module):
         symmetric: ClassVar[Any]
         """Whether (P, Q) and (Q, P) have the same trade-off function."""
 
+    pairs: ClassVar[Any] = False
+    """Whether it is known as a sum of pairs of normal mixtures."""
+    splits: ClassVar[bool] = False
+    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
+    decays: ClassVar[Any] = False
+    """Whether the characteristic function is known and tends to zero."""
     fractional: ClassVar[bool] = False
     """Whether any real power of its characteristic function is that of a guarantee."""
 
@@ -100,21 +106,13 @@ class AbstractLoss(eqx.Module):
         derivatives steer choices that need no precision.
         """
 
-    def log_moment_bounds(
-        self, order: Float[Array, " k"], log_tolerance: Float[Array, ""]
-    ) -> Float[Array, " k"]:
-        """Lambda from above, where e^log_tolerance too much does no harm.
+    def rough_moments(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
+        """Lambda from above and about, then Lambda' and Lambda'', at real orders.
 
-        Chernoff's inequality needs few digits.
+        Chernoff's inequality and choices need few digits, where these are cheaper.
         """
-        return self.moments(order)[0]
-
-    def rough_moments(
-        self, order: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-        """`moments` at one order to about two digits, where that is cheaper."""
-        value, slope, curvature = self.moments(order[None])
-        return value[0], slope[0], curvature[0]
+        value, slope, curvature = self.moments(order)
+        return value, value, slope, curvature
 
     def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
         """Masses of intervals (low, high], accurate in both tails; differentiable.
@@ -137,11 +135,12 @@ class AbstractLoss(eqx.Module):
     def compound_jumps(self) -> CompoundJumps | None:
         """The parts of the loss, if it is nothing but jumps that add."""
 
-    def normal_mixtures(self) -> "tuple[NormalMixtures, Float[Array, ' m']] | None":
-        """The loss as a sum of pairs of two mixtures of normal laws, if it is one.
+    def normal_mixtures(self) -> "tuple[NormalMixtures, Float[Array, ' m']]":
+        """The loss as a sum of pairs of two mixtures of normal laws.
 
         Stacked, and how often each of them adds.
         """
+        raise NotImplementedError(f"a {type(self).__name__} is no pair of mixtures")
 
     def trimmed(self, count: int) -> "tuple[AbstractLoss, Bool[Array, '']] | None":
         """This loss with at most `count` outputs, and whether none is missing.

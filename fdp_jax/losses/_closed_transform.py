@@ -35,13 +35,10 @@ class ClosedTransformLoss(AnalyticLoss):
         return self.log_transform(plan, tau)
 
     def locate(self, order):
-        return Tilted(order, stop_gradient(self.rough_moments(order)[1]))
+        return Tilted(order, stop_gradient(self.moments(order[None])[1][0]))
 
     def prepare(self, located, frequency, log_tolerance):
         return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
 
     def center(self, plan):
         return plan.center

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float
 from .._internal._arithmetic import two_product
 from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
-from ._analytic import AnalyticLoss, is_analytic
+from ._analytic import is_analytic
 from ._base import AbstractLoss, outward
 from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
@@ -63,13 +62,8 @@ class ComposedLoss(eqx.Module):
 
     @property
     def analytic(self) -> bool:
-        """Whether the spectral engine can handle it."""
-        return all(map(is_analytic, self.terms))
-
-    @property
-    def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
-        """The terms, for the spectral engine."""
-        return cast(tuple[AnalyticLoss, ...], self.terms)
+        """Whether the contour engine can handle it."""
+        return all(term.pairs or is_analytic(term) for term in self.terms)
 
     @property
     def on_grid(self) -> bool:
@@ -79,12 +73,7 @@ class ComposedLoss(eqx.Module):
     @property
     def decays(self) -> bool:
         """Whether the characteristic function is known and tends to zero."""
-        return self.analytic and any(term.decays for term in self.analytic_terms)
-
-    @property
-    def many_steps(self) -> bool:
-        """Whether moments are sums over many steps that differ."""
-        return any(isinstance(term, ScheduleLoss) for term in self.terms)
+        return self.analytic and any(term.decays for term in self.terms)
 
     @property
     def has_closed_form(self) -> bool:

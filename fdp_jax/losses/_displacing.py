@@ -1,5 +1,7 @@
 """Privacy loss of a record that may displace another, where it is known which one."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -18,8 +20,8 @@ class NormalBranch(GaussianMixtureLoss):
 
     start: Float[Array, ""] = eqx.field(kw_only=True)
 
-    def normal_mixtures(self):
-        return None
+    pairs: ClassVar[bool] = False
+    decays: ClassVar[bool] = False
 
     def outputs(self):
         nodes = super().outputs()

@@ -35,13 +35,16 @@ class GaussianMixtureLoss(MonotoneLoss):
     log_q: Float[Array, " n"]
     symmetric: bool = eqx.field(static=True, default=False)
 
+    pairs: ClassVar[bool] = True
+    decays: ClassVar[bool] = True
+
     def largest_gap(self) -> Float[Array, ""]:
         """Between a component of P and one of Q."""
         t = self.locations
         both = ~jnp.isneginf(self.log_p)[:, None] & ~jnp.isneginf(self.log_q)
         return jnp.max(jnp.where(both, jnp.abs(t[:, None] - t), 0.0))
 
-    def normal_mixtures(self) -> tuple[NormalMixtures, Array] | None:
+    def normal_mixtures(self):
         weights = jnp.exp(jnp.stack([self.log_p, self.log_q]))
         return NormalMixtures.alone(self.noise_multiplier, self.locations, weights)
 

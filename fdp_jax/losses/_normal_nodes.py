@@ -6,7 +6,7 @@ one, whose loss is -X: of these the one with c >= -1/2 is taken.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,13 +15,25 @@ import numpy as np
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
-from .._internal._blocked_sum import blocked_sum
+from .._internal._blocked_sum import blocked_sum, sums
 from .._internal._special import log1p
-from ._normal_mixtures import LOST, UNIT, Frame, bend, densities, rough_slip
+from ._normal_mixtures import (
+    FAR,
+    LOST,
+    UNIT,
+    Frame,
+    bend,
+    densities,
+    kept_slip,
+    log_kept,
+    rough_logs,
+    rough_slip,
+    where,
+)
 from ._normal_rules import late_start, law_error, rule, rule_error, turned_error
 
-NODES, _FEW_NODES = 256, 64
-"""Nodes in a block, and where a few digits of many moments are wanted."""
+NODES = 256
+"""Nodes in a block."""
 _UNSEEN = 1e-17
 """The rule's error at the last frequency that does not matter to so many steps."""
 _FEW = 16
@@ -104,55 +116,48 @@ def nodes_for(
     return dataclasses.replace(found, peak=peak)
 
 
-@jax.jit
-def mesh_moments(
-    loss: Any, orders: Float[Array, " k"], log_tolerance: Array | float
-) -> Float[Array, "3 k"]:
-    """Lambda from above, Lambda' and Lambda'' on one mesh, to few digits.
+class MeshMoments(NamedTuple):
+    """log M from above, mean and variance of the tilted loss, at some shifts."""
 
-    Of orders that are all at least zero, or all at most one; no derivative.
+    upper: Float[Array, " r"]
+    mean: Float[Array, " r"]
+    variance: Float[Array, " r"]
+    low: Float[Array, " r"]
+    length: Float[Array, " r"]
+    """Of the windows."""
+
+
+def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
+    """Moments to few digits, by a rule of its own for every shift; no derivative.
+
+    A rule's error falls like e^(-2 pi v / h) with v < pi / range of the centers, and
+    counts as often as there are releases.
     """
-    loss, orders = stop_gradient((loss, orders))
-    given = jnp.min(orders) >= 0
-    sign, c = jnp.where(given, 1.0, -1.0), jnp.where(given, orders - 1, -orders)
-    frame = directed(loss, sign)
-    lows, lengths = rule(frame, c, 2)
-    low, end = jnp.min(lows), jnp.max(lows + lengths)
-    numbers = _BLOCKS[MOST >= _BLOCKS]
-    steps = (end - low) / (_FEW_NODES * numbers - 1)
-    # Of the largest shift, whose density is about the narrowest.
-    fits = rule_error(frame, jnp.max(c), steps, 0.0) <= jnp.exp(log_tolerance)
-    best = jnp.where(jnp.any(fits), jnp.argmax(fits), _ENOUGH)
-    step, blocks = steps[best], jnp.asarray(numbers, jnp.int32)[best]
-
-    def at(t: Array) -> tuple[Array, Array]:
-        x = loss.at(sign * t)[0]
-        return x, orders[:, None] * x - 0.5 * t * t
-
-    # Where that is far too little, sums are infinite.
-    _, logs = at(jnp.linspace(low, end, NODES))
-    peak = jnp.max(logs, axis=1, keepdims=True)
-
-    def add(index: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
-        x, logs = at(low + step * (index * _FEW_NODES + np.arange(float(_FEW_NODES))))
-        p = jnp.exp(logs - peak)
-        rows = p, p * x, p * (x * x)
-        return tuple(
-            one + jnp.sum(row, axis=1) for one, row in zip(found, rows, strict=True)
-        )
-
-    mass, first, second = fori_loop(0, blocks, add, (jnp.zeros_like(c),) * 3)
-    mean, second, peak = first / mass, second / mass, peak[:, 0]
-    # Also the error of convex interpolation, whatever the rule.
-    curved = bend(frame, c)
-    error = 2 * rule_error(frame, c, step, 0.0)
-    error = jnp.where(error < 1, error, jnp.inf)
-    error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
-    slip = (1 + 2 * jnp.abs(c)) * rough_slip(frame, jnp.maximum(end, -low))
-    rounded = 2 * _FEW_NODES * blocks + 16 + 4 * jnp.abs(peak) + 2 * slip
-    value = peak + jnp.log(mass * step * UNIT_MASS) + error + UNIT * rounded
+    nodes, c = 48 * max(frame.gaps.shape[-1] - 1, 2), shifts[:, None]
+    low, step = rule(frame, shifts, nodes)
+    t = low[:, None] + step[:, None] * np.arange(float(nodes))
+    logs = rough_logs(frame, t)
+    loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
+    g = g + log_kept(frame, t)
+    peak = jnp.max(g, axis=1)
+    p = jnp.exp(g - peak[:, None])
+    mass, mean, second = sums((p, p * loss, p * loss * loss), 1)
+    mean, second = mean / mass, second / mass
     variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
-    return jnp.stack([value, mean, variance])
+    # The rule's error; or that of convex interpolation, whatever the rule: on a cell g
+    # is at most its chord and bend (t - t_i) (t_(i+1) - t) / 2.
+    curved = bend(frame, shifts)
+    error = 2 * rule_error(frame, shifts, step, 0.0)
+    error = where(error < 1, error, jnp.inf)
+    error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
+    length = step * (nodes - 1)
+    slip = (1 + 2 * jnp.abs(shifts)) * rough_slip(frame, length - low)
+    slip = slip + kept_slip(frame, low + length)
+    rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
+    upper = peak + jnp.log(mass * step * UNIT_MASS) + (error + rounded)
+    # No rule sees what lies so far beyond the cap that nothing is kept there.
+    upper = where(low + length > frame.top + FAR, jnp.inf, upper)
+    return MeshMoments(upper, mean, variance, low, length)
 
 
 @jax.jit

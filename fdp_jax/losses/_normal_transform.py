@@ -32,9 +32,8 @@ from ._normal_nodes import (
 )
 from ._normal_rules import envelope
 
-_FEW = -20.0
-"""Log of a quadrature's relative error: for two digits of sums over many steps."""
 _EXACT = -41.0
+"""Log of a quadrature's relative error."""
 _FINE = -120.0
 """The same for a rule that sees an envelope, whose strip is narrower."""
 _HEIGHTS = 1.0, 0.5
@@ -74,6 +73,7 @@ class NormalTransformLoss(AnalyticLoss):
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
     together: ClassVar[int] = 256
     most_blocks: ClassVar[int] = 256
 
@@ -94,14 +94,16 @@ class NormalTransformLoss(AnalyticLoss):
         return found.value + found.error, found.mean, found.variance
 
     def rough_moments(self, order):
-        return tuple(mesh_moments(self, order[None], _FEW)[:, 0])
-
-    def log_moment_bounds(self, order, log_tolerance):
-        bounds, *_ = mesh_moments(self, order, log_tolerance)
+        # Of orders that are all at least zero, or all at most one.
+        self, order = stop_gradient((self, order))
+        given = jnp.min(order) >= 0
+        sign, shifts = jnp.where(given, 1.0, -1.0), jnp.where(given, order - 1, -order)
+        found = mesh_moments(directed(self, sign), shifts)
         # Also where no rule has digits: that of noise alone, rounded up.
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
         most = most * (1 + 8 * ULP)
-        return stop_gradient(jnp.where(bounds <= most, bounds, most))
+        bounds = jnp.where(found.upper <= most, found.upper, most)
+        return bounds, bounds, sign * found.mean, found.variance
 
     def locate(self, order):
         self, order = stop_gradient((self, order))
@@ -140,9 +142,6 @@ class NormalTransformLoss(AnalyticLoss):
 
     def center(self, plan):
         return plan.located.center
-
-    def relative_error(self, plan):
-        return jnp.where(plan.nodes.complete, 0.0, jnp.inf)
 
     def log_mgf(self, plan):
         found = moments_on(self, plan.nodes)

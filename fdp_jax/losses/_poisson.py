@@ -135,7 +135,7 @@ class PoissonLoss(ClosedTransformLoss):
         slope = jump * rate - self.gap()
         return self._log_moment(order), slope, jnp.square(jump) * rate
 
-    # ------------------------------------------------------- for the spectral engine
+    # ------------------------------------------------------- for the contour engine
 
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)

@@ -44,7 +44,7 @@ class Alternatives(eqx.Module):
 
     @property
     def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
-        """The terms, for the spectral engine."""
+        """The terms, for the contour engine."""
         return cast(tuple[AnalyticLoss, ...], self.terms)
 
     def absorbed(self) -> "Alternatives":
@@ -134,7 +134,15 @@ class RevealedLoss(AbstractLoss):
         return jnp.concatenate([_summed(group.counts, value) for group, value in each])
 
     def moments(self, order):
-        each = [[term.moments(order) for term in g.terms] for g in self.groups]
+        return self._mixed([[x.moments(order) for x in g.terms] for g in self.groups])
+
+    def rough_moments(self, order):
+        each = [[x.rough_moments(order) for x in g.terms] for g in self.groups]
+        found = self._mixed([[(x[0], *x[2:]) for x in own] for own in each])
+        return found[0], *found
+
+    def _mixed(self, each: list[list[tuple]]) -> tuple[Array, Array, Array]:
+        """Moments from those of all losses."""
         logs, means, squares = (
             self.sums([jnp.stack([x[i] for x in own]) for own in each])
             for i in range(3)

@@ -81,10 +81,12 @@ class ScheduleLoss(AnalyticLoss):
         values = jnp.where(idle & ~jnp.isfinite(values), 0, values)
         return jnp.tensordot(self.counts, values, axes=1)
 
+    @property
+    def pairs(self) -> bool:
+        return self.steps.pairs
+
     def normal_mixtures(self):
         each = lambda step: step.normal_mixtures()
-        if jax.eval_shape(jax.vmap(each), self.steps) is None:
-            return None
         pairs, counts = jax.vmap(each)(self.steps)
         joined = lambda x: x.reshape(-1, *x.shape[2:])
         return jax.tree.map(joined, (pairs, counts * self.counts[:, None]))
@@ -95,12 +97,6 @@ class ScheduleLoss(AnalyticLoss):
 
     def moments(self, order):
         return self._added(lambda step, w: step.moments(w), order)
-
-    def log_moment_bounds(self, order, log_tolerance):
-        log_tolerance = log_tolerance - jnp.log1p(jnp.sum(self.counts))
-        return self._added(
-            lambda step, *args: step.log_moment_bounds(*args), order, log_tolerance
-        )
 
     def rough_moments(self, order):
         return self._added(lambda step, w: step.rough_moments(w), order)
@@ -119,9 +115,6 @@ class ScheduleLoss(AnalyticLoss):
             log_tolerance,
             axes=(0, None, None),
         )
-
-    def relative_error(self, plan):
-        return self._added(lambda step, p: step.relative_error(p), plan, axes=(0,))
 
     def log_mgf(self, plan):
         return self._added(lambda step, p: step.log_mgf(p), plan, axes=(0,))

@@ -25,7 +25,6 @@ from ..curves import (
     pessimistic,
     with_attained,
 )
-from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
@@ -35,7 +34,7 @@ from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
 from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
-from ._using import check_points, choices
+from ._using import check_method, check_points, choices
 
 
 class _Query(NamesToAsk, AbstractGuarantee):
@@ -47,19 +46,19 @@ class _Query(NamesToAsk, AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
-    @explained(method=_checks.one_of(METHODS), split=_checks.flag)
+    @explained(method=check_method, split=_checks.flag)
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
         """This guarantee, computed by a given engine.
 
         Args:
-            method: "closed_form"; "contour" (sums along a line of the complex plane, in
-                a small program, for pairs of Gaussian noise); "spectral" (contour
-                integrals of all smooth losses); "grid" (discretized losses composed by
-                FFT); or "auto", the default of every query: one after the other while
-                the answer is loose.  Inside of `jax.jit` (on CPUs) "auto" calls back to
-                the programs of plain calls; a named engine is part of the program.
+            method: "closed_form"; "contour" (sums of transforms along a line of the
+                complex plane, of all smooth losses; formerly "spectral"); "grid"
+                (discretized losses composed by FFT); or "auto", the default: one after
+                the other while the answer is loose.  Inside of `jax.jit` (on CPUs)
+                "auto" calls back to the programs of plain calls; a named engine is part
+                of the program.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the

@@ -52,7 +52,7 @@ from ..curves import (
     signs_of,
     within,
 )
-from ..engines import can_split, is_bracketed, pairs_in, route
+from ..engines import can_split, is_bracketed, route
 from ..losses import (
     AUTO,
     ComposedLoss,
@@ -77,8 +77,6 @@ KnownSteps = tuple[float | None, float | None]
 _FINER = 4 * Method.points
 _OFTEN = 2.0
 """Participations from which on the contour is tight more often than not."""
-_FEW_PAIRS = 16
-"""Different releases, of which the contour makes one table after the other."""
 _JUMPS = PoissonLoss, CompoundPoissonLoss
 _LISTING_METHODS = "auto", "closed_form"
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
@@ -141,7 +139,7 @@ class Resolved:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""
         curves: list[Curve] = []
         with whole_programs(self._method != AUTO):
-            for subject in self._spectral(lambda: certainty(curves[-1]), rare=0.1):
+            for subject in self._by_first(lambda: certainty(curves[-1]), rare=0.1):
                 curves.append(make_curve(subject.composed, positions))
         return curves[-1]
 
@@ -154,7 +152,7 @@ class Resolved:
         """
         if not by_contour(self.known_steps, self.whole.composed):
             return None
-        loss = _by(self.whole, Method("contour")).composed
+        loss = _by(self.whole, Method("contour", split=False)).composed
         reach = epsilon_bounds(loss, least, signs=signs_of(loss, "both"))
         return curve_by_rows(loss, positions, reach.upper)
 
@@ -182,35 +180,24 @@ class Resolved:
     ) -> Iterator[Subject]:
         """Whom to ask, each only if all those before leave doubt.
 
-        The contour of pairs of Gaussian noise has the smallest program, and is mostly
-        tight; the spectral engine follows, without (four in five of the others are
-        tight) and with the law split by its largest step.  Then the grid; a finer one,
-        too, where four times as many points, a sixteenth of the width, are all that it
-        takes.
+        The contour engine, without and with the law split by its largest step.  Then
+        the grid; a finer one, too, where four times as many points, a sixteenth of the
+        width, are all that it takes.
         """
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
-        looks = evaluates_at_once()
-        early = auto and looks and first is whole and not _moves_once(composed)
-        early = early and by_contour(self.known_steps, composed)
-        if early:
-            yield _by(whole, Method("contour"))
-            if not (leaves_doubt(so_far()) or is_vague(so_far(), known())):
-                return
-        yield from self._spectral(so_far, known)
+        yield from self._by_first(so_far, known)
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not self._asks_on(so_far()):
             return
         if can_split(composed) and _has_parts(composed):
             return  # an interpolation, of which the grid knows nothing
-        if first is not whole or route(composed) == "spectral":
+        if first is not whole or route(composed) == "contour":
             yield _by(whole, Method("grid"))
         # Bounds of a pair that only dominates are no closer than those of what does it.
         finer = self.attained is None and not is_bracketed(composed)
         if finer and is_nearly_tight(so_far()):
             yield _by(whole, Method("grid", points=_FINER))
-        if not early and is_loose(so_far()) and by_contour((None, None), composed):
-            yield _by(whole, Method("contour"))
 
     def _asks_on(self, found: Bounds) -> bool:
         """Whether an answer leaves doubt that the grid may clear up.
@@ -222,7 +209,7 @@ class Resolved:
         looks = self.whole_steps and not is_traced(found.status)
         return (outside_transformations() or looks) and leaves_doubt(found)
 
-    def _spectral(
+    def _by_first(
         self,
         so_far: Callable[[], Bounds],
         known: Callable[[], Range] = lambda: DELTA,
@@ -317,16 +304,8 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
 
 
 def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
-    """Whether the contour is asked first: where records take part often enough.
-
-    As far as that is known; and not for a single release, which has none, very many
-    different ones, of which it makes one table after the other, or a closed form.
-    """
-    prob, num_steps = (1.0 if x is None else x for x in steps)
-    often = steps[1] is None or prob * num_steps >= _OFTEN
-    if not often or composed.single or route(composed) == "closed_form":
-        return False
-    return 0 < pairs_in(composed) <= _FEW_PAIRS
+    """Whether one line will do: where records take part often enough, if known."""
+    return route(composed) == "contour" and not _is_rare(steps, _OFTEN)
 
 
 def _is_rare(steps: KnownSteps, times: float) -> bool:
@@ -340,7 +319,8 @@ def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:
     prob, num_steps = steps
     if prob is None or num_steps is None or not can_split(composed):
         return False
-    return composed.analytic_terms[0].decays_soon(prob, num_steps)
+    step: Any = composed.terms[0]  # of a loss that can be split
+    return step.decays_soon(prob, num_steps)
 
 
 @ahead_of_time

@@ -30,7 +30,7 @@ class Schedule(AbstractWrapped):
     Raises:
         ValueError: If the arrays differ in length or there is none, or steps would
             share randomness.
-        TypeError: If the steps are not of a kind that the spectral engine handles:
+        TypeError: If the steps are not of a kind that the contour engine handles:
             Gaussian, Laplace, logistic (so choices by the exponential mechanism, too)
             or Poisson-subsampled Gaussian, as of DP-SGD.
 

@@ -1,8 +1,11 @@
 """The engine that a guarantee is asked by, as arguments of `using`."""
 
 import dataclasses
+import warnings
+from typing import Any
 
 from .._internal import _checks
+from ..engines import METHODS
 from ..losses import Method
 
 
@@ -14,6 +17,15 @@ def choices(method: Method) -> str:
         if getattr(method, field.name) != field.default
     ]
     return ", ".join([repr(method.name), *others])
+
+
+def check_method(name: str, value: Any) -> str:
+    """The name of an engine, or "auto"; a former name warns."""
+    if isinstance(value, str) and value == "spectral":
+        renamed = "method 'spectral' is called 'contour' now"
+        warnings.warn(renamed, DeprecationWarning, stacklevel=7)
+        return "contour"
+    return _checks.choice(name, value, METHODS)
 
 
 def check_points(method: str, points: int) -> None:

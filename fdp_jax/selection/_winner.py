@@ -98,7 +98,7 @@ def with_winner_pairs(law: NegativeBinomial, run: AbstractMechanism) -> list[Sub
 
     def joined(pair: ComposedLoss, name: str) -> Subject:
         terms, counts = composed.terms + pair.terms, composed.counts + pair.counts
-        return Subject(ComposedLoss(terms, counts, method=Method("spectral")), name)
+        return Subject(ComposedLoss(terms, counts, method=Method("contour")), name)
 
     return list(map(joined, pairs, ("remove", "add")))
 

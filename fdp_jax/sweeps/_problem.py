@@ -168,7 +168,7 @@ def _asked_by(stage: str, guarantee: Any) -> Any:
     if stage == WHOLE or not isinstance(guarantee, AbstractMechanism | View):
         return guarantee
     if stage == CONTOUR:
-        return guarantee.using("contour")
+        return guarantee.using("contour", split=False)
     _, _, method = guarantee._subject()
     return guarantee.using("auto", split=False) if method.name == "auto" else guarantee
 

@@ -92,7 +92,7 @@ def test_composed_dpsgd(case):
     found = fdp.delta_divergence(base, other)
     # The reference inverts characteristic functions; 5 to 7 digits are printed.
     np.testing.assert_allclose(found.value.estimate, entry["value"], rtol=1e-6)
-    assert found.value.method == "spectral"
+    assert found.value.method == "contour"
     assert found.value.upper - found.value.lower < 1e-9
     np.testing.assert_allclose(found.prior, 0.5, atol=1e-6)
 
@@ -116,7 +116,7 @@ def test_reference_numbers_of_the_mechanisms():
     ):
         value = float(run.delta(epsilon=epsilon))
         # The references have an absolute error of about 5e-10 (the grid engine, which
-        # is independent, agrees with the spectral one to more digits).
+        # is independent, agrees with the contour one to more digits).
         np.testing.assert_allclose(value, CHECKS[name]["value"], atol=1e-9)
     error = 0.5 * (1 - float(FIG6.advantage()))
     np.testing.assert_allclose(error, CHECKS["fig6.base.bayes"]["value"], rtol=1e-7)

@@ -126,7 +126,7 @@ FAR = [
 ]
 
 
-# Of DP-SGD test_spectral.py has the tail.
+# Of DP-SGD test_runs.py has the tail.
 @pytest.mark.parametrize(("release", "delta", "epsilon"), FAR)
 def test_far_tail_is_never_under_reported(release, delta, epsilon):
     unit = 10.0 ** -len(epsilon.partition(".")[2])

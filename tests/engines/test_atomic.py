@@ -272,15 +272,26 @@ def test_lists_beside_what_has_a_transform_alone():
 
 
 def test_laws_that_no_engine_adds_up_are_named():
-    shifts = fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=[0.5, 0.5])
-    both = fdp.compose(shifts, fdp.SubordinatedGaussian(1.0, 0.5))
-    with pytest.raises(ValueError, match=r"no engine can add up Gaussian.*Subordinat"):
+    powers = fdp.GeneralizedGaussian(1.5, shape=1.4)
+    both = fdp.compose(powers, fdp.SubordinatedGaussian(1.0, 0.5))
+    with pytest.raises(ValueError, match=r"no engine can add up .* and Subordinat"):
         both.epsilon(delta=1e-6)
+
+
+def test_a_mixture_beside_what_has_a_transform_alone():
+    """With two equal shifts it is a Gaussian, of which the sum is known."""
+    law = fdp.SubordinatedGaussian(1.0, 0.5)
+    shifts = fdp.MixtureOfGaussians(1.0, shifts=[1.0, 1.0], probs=[0.5, 0.5])
+    for asked in ({"delta": 1e-6}, {"epsilon": 3.0}):
+        found = fdp.compose(shifts, law).bounds(**asked)
+        same = fdp.compose(fdp.Gaussian(1.0), law).bounds(**asked)
+        assert found.status == fdp.Status.TIGHT
+        np.testing.assert_allclose(found.estimate, same.estimate, rtol=1e-9)
 
 
 def test_lists_of_known_numbers_are_cut_in_programs_of_named_engines():
     both = fdp.compose(fdp.Gaussian(1.5), fdp.DiscreteGaussian(2.3))
-    asked = jitted(lambda e: both.using("spectral").delta(epsilon=e))
+    asked = jitted(lambda e: both.using("contour").delta(epsilon=e))
     with jax.enable_x64(True):
         assert asked(1.0) == pytest.approx(float(both.delta(epsilon=1.0)), rel=1e-9)
 

@@ -13,9 +13,9 @@ from programs import jitted
 from reference import exact
 
 from fdp_jax.engines import _discretize
-from fdp_jax.engines._contour import cheapest_shift, start_contour
+from fdp_jax.engines._contour_engine import place_of
 from fdp_jax.engines._discretize import Grid
-from fdp_jax.engines._saddle import saddle_for_epsilon
+from fdp_jax.engines._line_mesh import SHIFTS
 from fdp_jax.losses import (
     AtomicLoss,
     ComposedLoss,
@@ -46,10 +46,8 @@ def grid_of(spacing, shift, sign=1.0, size=SIZE):
         counts=(),
         center=zero,
         whole=jnp.asarray(True),
-        chernoff_shifts=none,
-        chernoff_logs=none,
+        bounds=none,
         sides=none,
-        missed_logs=none,
         log_scales=(),
         size=size,
     )
@@ -406,9 +404,9 @@ def test_derivative_of_the_masses():
 
 @jitted
 def planned(loss, epsilon, gap):
-    saddle = saddle_for_epsilon(loss, jnp.asarray(1.0), jnp.zeros((), bool), epsilon)
-    start = start_contour(loss, jnp.asarray(1.0), saddle, jnp.zeros((), bool))
-    return start, cheapest_shift(start), _discretize.plan_grid(loss, start, gap)
+    one = jnp.asarray(1.0)
+    place = place_of(loss, one, epsilon)
+    return place, _discretize.plan_grid(loss, one, place, gap)
 
 
 def of_grid(*terms, points=1 << 12):
@@ -421,14 +419,16 @@ def of_grid(*terms, points=1 << 12):
 def test_plan_reaches_as_far_as_the_tilted_loss(epsilon):
     count = 4.0
     loss = of_grid((GaussianLoss(jnp.asarray(0.9)), count))
-    start, (shift, _, period), grid = planned(loss, epsilon, 0.0)
+    place, grid = planned(loss, epsilon, 0.0)
     assert grid.whole
     assert grid.counts == (4,)
-    assert grid.shift == shift
-    assert grid.center == start.saddle.epsilon
+    assert grid.shift == SHIFTS[place.row]
+    assert grid.center == place.epsilon
     h, c, one = exact(grid.spacing), exact(grid.shift), Gaussian(0.9)
-    assert (grid.size - 8) * h >= exact(period)
-    assert (grid.size - 8) * h < max(mp.mpf("1.1") * exact(period), 100 * one.deviation)
+    assert (grid.size - 8) * h >= exact(place.period)
+    assert (grid.size - 8) * h < max(
+        mp.mpf("1.1") * exact(place.period), 100 * one.deviation
+    )
     assert abs(exact(grid.log_scales[0]) / one.cumulant(c) - 1) < 1e-13
     below, above = grid.sides
     assert below < grid.shift < above
@@ -442,7 +442,7 @@ def test_plan_reaches_as_far_as_the_tilted_loss(epsilon):
 
 def test_plan_holds_a_bounded_loss_and_its_points():
     loss = of_grid((two_points(0.3), 7.0), (LaplaceLoss(jnp.asarray(0.8)), 2.0))
-    _, _, grid = planned(loss, 2.5, 0.0)
+    _, grid = planned(loss, 2.5, 0.0)
     h = float(grid.spacing)
     for first, largest in zip(grid.first, (0.3, 1.25), strict=True):
         assert first * h <= -largest
@@ -454,11 +454,11 @@ def test_plan_holds_a_bounded_loss_and_its_points():
 
 def test_plan_for_an_uncertain_threshold():
     loss = of_grid((GaussianLoss(jnp.asarray(0.9)), 4.0))
-    _, (shift, _, period), grid = planned(loss, 12.0, 0.0)
-    gap = 0.4 * float(period)
+    place, grid = planned(loss, 12.0, 0.0)
+    gap = 0.4 * float(place.period)
     *_, wide = planned(loss, 12.0, gap)
     assert wide.spacing * (wide.size - 8) >= 6 * gap
-    assert wide.shift == min(float(shift), 12 / gap)
+    assert wide.shift == min(SHIFTS[place.row], 12 / gap)
     assert wide.shift < grid.shift
 
 

@@ -1,4 +1,4 @@
-"""The grid engine against exact sums, quadrature, and the spectral engine."""
+"""The grid engine against exact sums, quadrature, and the contour engine."""
 
 import dataclasses
 import itertools
@@ -17,11 +17,11 @@ from scipy import optimize, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
-from fdp_jax.engines._contour import chernoff
-from fdp_jax.engines._discretize import MISSED, plan_grid
+from fdp_jax.engines._contour_engine import place_of
+from fdp_jax.engines._discretize import plan_grid
 from fdp_jax.engines._grid import compose_grid
 from fdp_jax.engines._grid_profile import grid_profile
-from fdp_jax.engines._spectral import tail_start_at_epsilon
+from fdp_jax.engines._line_mesh import largest_log_rest
 from fdp_jax.losses import Method
 
 
@@ -72,9 +72,9 @@ def test_what_is_missed_is_bounded_from_above(sign, epsilon):
     sizes = 1.0, 2.5, 3.0
     run = fdp.compose(*(fdp.RandomizedResponse(e) for e in sizes))
     loss = run.loss()
-    start = tail_start_at_epsilon(loss, jnp.asarray(sign), jnp.asarray(1.0))
-    logs = plan_grid(loss, start).missed_logs
-    bound = chernoff(jnp.asarray(MISSED), logs, jnp.asarray([epsilon]))
+    place = place_of(loss, jnp.asarray(sign), jnp.asarray(1.0))
+    bounds = plan_grid(loss, jnp.asarray(sign), place).bounds
+    bound = largest_log_rest(bounds, jnp.asarray([epsilon]))
     assert float(bound[0]) >= mp.log(1 - _responses_delta(sizes, epsilon))
 
 
@@ -188,11 +188,11 @@ RUNS = [
 def test_brackets_overlap(s, q, n, delta, direction):
     run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
     side = contour_side(run, direction)
-    spectral = side.using("spectral").bounds(delta=delta)
+    contour = side.using("contour").bounds(delta=delta)
     grid = side.using("grid").bounds(delta=delta)
-    assert float(grid.lower) <= float(spectral.upper)
-    assert float(spectral.lower) <= float(grid.upper)
-    assert float(grid.estimate) == pytest.approx(float(spectral.estimate), rel=1e-6)
+    assert float(grid.lower) <= float(contour.upper)
+    assert float(contour.lower) <= float(grid.upper)
+    assert float(grid.estimate) == pytest.approx(float(contour.estimate), rel=1e-6)
     assert float(grid.upper - grid.lower) <= 1e-4 * float(grid.estimate)
 
 
@@ -209,10 +209,10 @@ def test_brackets_overlap_anywhere(s, log_q, n, log_delta):
         noise_multiplier=s, sampling_prob=float(np.exp(log_q)), num_steps=float(n)
     )
     delta = float(np.exp(log_delta))
-    spectral = run.using("spectral").bounds(delta=delta)
+    contour = run.using("contour").bounds(delta=delta)
     grid = run.using("grid").bounds(delta=delta)
-    assert float(grid.lower) <= float(spectral.upper) * (1 + 1e-15)
-    assert float(spectral.lower) <= float(grid.upper) * (1 + 1e-15)
+    assert float(grid.lower) <= float(contour.upper) * (1 + 1e-15)
+    assert float(contour.lower) <= float(grid.upper) * (1 + 1e-15)
 
 
 @pytest.mark.parametrize("entry", tail_truth()[::3], ids=lambda e: e["delta"])
@@ -233,9 +233,9 @@ def test_mixed_with_point_masses():
     # A decaying part and atoms: both engines can.
     run = fdp.compose(fdp.Laplace(1.0).repeat(2), fdp.Gaussian(2.0))
     for delta in (1e-2, 1e-6):
-        spectral = run.using("spectral").bounds(delta=delta)
+        contour = run.using("contour").bounds(delta=delta)
         grid = run.using("grid").bounds(delta=delta)
-        _holds(grid, exact(spectral.estimate), width=1e-5, rtol=1e-7)
+        _holds(grid, exact(contour.estimate), width=1e-5, rtol=1e-7)
 
 
 def test_infinite_losses_are_counted():
@@ -265,14 +265,14 @@ def test_gradient_agrees_with_differences():
 
 
 @pytest.mark.slow
-def test_gradient_agrees_with_the_spectral_engine():
+def test_gradient_agrees_with_the_contour_engine():
     def epsilon(x, method):
         run = fdp.DPSGD(noise_multiplier=x[0], sampling_prob=x[1], num_steps=100.0)
         return run.using(method).epsilon(delta=1e-5)
 
     point = jnp.asarray([1.1, 0.05])
-    spectral, grid = (jax.grad(epsilon)(point, m) for m in ("spectral", "grid"))
-    np.testing.assert_allclose(grid, spectral, rtol=1e-4)
+    contour, grid = (jax.grad(epsilon)(point, m) for m in ("contour", "grid"))
+    np.testing.assert_allclose(grid, contour, rtol=1e-4)
 
 
 def test_vmap_agrees_with_a_loop():
@@ -285,17 +285,17 @@ def test_vmap_agrees_with_a_loop():
 # -- which engine ------------------------------------------------------------------
 
 
-def test_loose_spectral_bounds_get_a_second_opinion():
+def test_loose_contour_bounds_get_a_second_opinion():
     run = fdp.compose(
         *(
             fdp.DPSGD(noise_multiplier=s, sampling_prob=1e-3, num_steps=1)
             for s in (0.5, 0.6)
         )
     )
-    alone = run.using("spectral").bounds(delta=1e-5)
+    alone = run.using("contour").bounds(delta=1e-5)
     both = run.bounds(delta=1e-5)
     assert alone.status == fdp.Status.LOOSE
-    assert both.method == "contour, spectral, grid"
+    assert both.method == "contour, grid"
     assert both.status == fdp.Status.TIGHT
     assert float(both.upper) < 0.5 * float(alone.upper)
     assert float(alone.lower) <= float(both.lower) <= float(both.upper)
@@ -347,7 +347,7 @@ def test_impossible_numbers_of_points(points):
 
 def test_points_are_for_the_grid():
     with pytest.raises(ValueError, match="points are for method 'grid'"):
-        fdp.Laplace(1.0).using("spectral", points=2**17)
+        fdp.Laplace(1.0).using("contour", points=2**17)
 
 
 def test_memory_is_planned(monkeypatch):
@@ -376,8 +376,10 @@ def test_a_small_grid_where_it_holds_the_lattice(scale, count):
 def test_no_lower_bound_is_extrapolated_beyond_the_grid(below):
     run = fdp.PureDP(1.0).repeat(30)
     loss = dataclasses.replace(run.loss(), method=Method("grid", 2**12))
-    start = tail_start_at_epsilon(loss, jnp.asarray(1.0), jnp.asarray(25.0))
-    profile = compose_grid(loss, plan_grid(loss, start))
+    one = jnp.asarray(1.0)
+    profile = compose_grid(
+        loss, plan_grid(loss, one, place_of(loss, one, jnp.asarray(25.0)))
+    )
     epsilon = profile.points[0] - below
     found, _ = grid_profile(profile, epsilon[None])
     truth = float(run.log_delta(epsilon=epsilon, bound=Bound.ESTIMATE))

@@ -18,7 +18,6 @@ from fdp_jax.engines._line_mesh import (
     RIGHT,
     SHIFTS,
     UNIT,
-    Terms,
     capped,
     chernoff_mesh,
     prepared,
@@ -26,7 +25,13 @@ from fdp_jax.engines._line_mesh import (
 from fdp_jax.engines._line_queries import line_at, see, solve
 from fdp_jax.engines._line_slopes import log_value
 from fdp_jax.engines._lines import line_of
-from fdp_jax.losses import NormalMixtures, kept_slip, log_kept
+from fdp_jax.losses import (
+    ComposedLoss,
+    Method,
+    SubsampledGaussianLoss,
+    kept_slip,
+    log_kept,
+)
 from fdp_jax.losses._normal_mixtures import RATE
 
 _DATA = pathlib.Path(__file__).parent.parent / "data" / "dpsgd_truth.json"
@@ -35,36 +40,34 @@ _TRUTHS = [
 ]
 
 
-def _terms(noises, rates, counts):
-    centers = jnp.stack([0 * noises, 1 / noises], axis=1)
-    law = lambda q: jnp.stack([jnp.stack([1 + 0 * q, 0 * q]), jnp.stack([1 - q, q])])
-    return Terms(NormalMixtures(centers, jax.vmap(law)(rates)), counts)
+def _loss(noises, rates, counts):
+    steps = tuple(map(SubsampledGaussianLoss, noises, rates))
+    method = Method("contour", split=False)  # the smaller program
+    return ComposedLoss(steps, tuple(counts), method=method)
 
 
 @jitted
 def _profile(numbers, sign, epsilon):
-    stack = prepared(_terms(*numbers), sign)
-    line = line_at(stack, sign, epsilon)
+    stack = prepared(_loss(*numbers), sign)
+    line = line_at(stack, epsilon)
     found = see(line, jnp.stack([epsilon, epsilon + 0.1 / (1 + jnp.abs(line.shift))]))
     return found, line.shift, chernoff_mesh(stack).upper
 
 
 @jitted
 def _epsilon(numbers, sign, log_delta, slack):
-    stack = capped(prepared(_terms(*numbers), sign), log_delta)
-    line = line_of(stack, sign, log_delta, inverse=True)
+    stack = capped(prepared(_loss(*numbers), sign), log_delta)
+    line = line_of(stack, log_delta, inverse=True)
     return solve(line, log_delta, slack)
 
 
 @jitted
 def _slopes(numbers, sign, epsilon):
     known = jax.lax.stop_gradient(numbers)
-    line = line_at(prepared(_terms(*known), sign), sign, epsilon)
+    line = line_at(prepared(_loss(*known), sign), epsilon)
 
     def value(numbers, epsilon):
-        terms = _terms(*numbers)
-        pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
-        return log_value(Terms(pairs, terms.counts), epsilon[None], line)[0]
+        return log_value(_loss(*numbers), epsilon[None], line)[0]
 
     return jax.grad(value, (0, 1))(numbers, epsilon), line.shift
 
@@ -130,7 +133,7 @@ def test_gaussians_with_all_their_powers(noise, count, epsilon, sign):
 
 @jitted
 def _kept(numbers, log_value, places):
-    stack = capped(prepared(_terms(*numbers), jnp.ones(())), log_value)
+    stack = capped(prepared(_loss(*numbers), jnp.ones(())), log_value)
     frame = jax.tree.map(lambda x: x[0], stack.frames)
     t = frame.top + places
     return frame.top, frame.cut, t, log_kept(frame, t), kept_slip(frame, t)

@@ -171,7 +171,7 @@ def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon, w
     Contour integrals take many nodes and frequencies there, and Fourier transforms.
     """
     run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=num_steps)
-    found = run.remove.using("spectral").bounds(epsilon=epsilon)
+    found = run.remove.using("contour").bounds(epsilon=epsilon)
     assert float(found.upper - found.lower) <= width * float(found.estimate)
     # The grid shares nothing with them but the losses.  Its lower bound allows for more
     # next to the end of a loss, where most of the mass is.
@@ -193,7 +193,7 @@ def test_derivatives_with_few_participations():
         of = functools.partial(log_delta, engine=engine)
         return jitted(jax.grad(of, (0, 1)))(0.4353, 0.000427)
 
-    np.testing.assert_allclose(gradient("spectral"), gradient("grid"), rtol=3e-5)
+    np.testing.assert_allclose(gradient("contour"), gradient("grid"), rtol=3e-5)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.special
-from reference import dpsgd_truth, exact
+from reference import exact
 
 import fdp_jax as fdp
 from fdp_jax._internal import _tolerances as tolerances
 from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
-from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
 from fdp_jax.losses._shuffled import Means
@@ -336,29 +335,6 @@ def error_of_means_of_signs(name):
         errors.append(abs(exact(means.tail()) / tail - 1))
         errors.append(abs(far) if 1 - below < 8 / np.sqrt(size) else max(-far, 0))
     return max(errors)
-
-
-# ------------------------------------------------------------------- contour integrals
-
-
-@measures("ROUGH_LOG_DELTA")
-def error_of_saddle_points(name):
-    entries = [e for e in dpsgd_truth("delta") if e["direction"] in ("remove", "add")]
-    entries = [e for e in entries if float(e["eps"]) > 0]
-
-    def rough(sigma, q, n, sign, epsilon):
-        run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=n)
-        return rough_log_delta(run.loss(), sign, epsilon)
-
-    rows = [
-        (e["sigma"], e["q"], e["N"], 1.0 if e["direction"] == "remove" else -1.0)
-        for e in entries
-    ]
-    args = [np.asarray(x, float) for x in zip(*rows, strict=True)]
-    points = np.asarray([float(e["eps"]) for e in entries])
-    found = jax.jit(lambda a: jax.lax.map(lambda x: rough(*x), a))((*args, points))
-    truth = [mp.log(mp.mpf(e["value"])) for e in entries]
-    return largest(found, truth, lambda t: 1)
 
 
 # ----------------------------------------------------------------- proved and budgeted

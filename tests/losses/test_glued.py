@@ -13,11 +13,11 @@ from programs import jitted
 import fdp_jax as fdp
 from fdp_jax.curves import Status, Subject
 from fdp_jax.losses import (
-    FREQUENCY_BLOCK,
     ComposedLoss,
     Method,
     SymmetrizedGaussianLoss,
 )
+from fdp_jax.losses._analytic import FREQUENCY_BLOCK
 
 f64 = jnp.float64
 PAIRS = [
@@ -73,20 +73,19 @@ def _evaluated(loss, order, last):
     at = step * jnp.arange(FREQUENCY_BLOCK)
     envelopes = jax.vmap(lambda tau: loss.log_envelope(located, tau))(at[1:])
     found = loss.log_characteristic(plan, jnp.zeros_like(step), step)
-    return loss.log_mgf(plan), found, envelopes, loss.relative_error(plan)
+    return loss.log_mgf(plan), found, envelopes
 
 
 @pytest.mark.parametrize(("noise", "prob", "order", "last"), PAIRS)
 def test_transform_against_quadrature(noise, prob, order, last):
     loss = _loss(noise, prob)
-    (value, error), found, envelopes, relative = _evaluated(
+    (value, error), found, envelopes = _evaluated(
         loss, jnp.asarray(order), jnp.asarray(last)
     )
     with mp.workdps(30):
         base = _transform(noise, prob, mp.mpf(order))
         assert abs(float(value) - float(mp.log(base))) <= float(error)
         assert float(error) < 3e-13 * max(1, abs(float(value)))
-        assert float(relative) < 1e-16
         for k in (5, 63):
             tau = mp.mpf(float(last / (FREQUENCY_BLOCK - 1) * k))
             phi = _transform(noise, prob, _complex(order, tau)) / base
@@ -114,8 +113,10 @@ def test_moments_are_upper_bounds():
         # Symmetry.
         np.testing.assert_allclose(value[0], value[1], rtol=1e-12)
         np.testing.assert_allclose(mean[0], -mean[1], rtol=1e-9)
-        rough = _rough_moments(loss, jnp.asarray(order))
-        np.testing.assert_allclose(rough, (value[0], mean[0], variance[0]), rtol=0.02)
+        # Every other order is looked at.
+        _, *rough = _rough_moments(loss, jnp.asarray([order, 0.0, 1 - order]))
+        rough = np.asarray(rough)[:, ::2]
+        np.testing.assert_allclose(rough, (value, mean, variance), rtol=0.02)
 
 
 def test_mean_loss_with_the_record():
@@ -180,7 +181,7 @@ def test_overlaps_the_grid():
     for _ in range(24):
         noise, prob = np.exp(rng.uniform(-1.4, 1.6)), 10 ** rng.uniform(-4, 0)
         steps, delta = np.round(10 ** rng.uniform(0.3, 3.7)), 10 ** rng.uniform(-11, -1)
-        found = _bounds(noise, prob, steps, delta, "spectral")
+        found = _bounds(noise, prob, steps, delta, "contour")
         grid = _bounds(noise, prob, steps, delta, "grid")
         assert found.lower <= grid.upper
         assert grid.lower <= found.upper
@@ -198,7 +199,7 @@ def test_of_all_records_it_is_gaussian():
             np.round(10 ** rng.uniform(1.3, 4)),
         )
         delta = 10 ** rng.uniform(-12, -1)
-        found = _bounds(noise, 1.0, steps, delta, "spectral")
+        found = _bounds(noise, 1.0, steps, delta, "contour")
         with mp.workdps(40):
             mu = mp.sqrt(int(steps)) / mp.mpf(noise)
             lower, upper = (
@@ -218,7 +219,7 @@ def test_of_all_records_it_is_gaussian():
     ],
 )
 def test_against_a_contour_integral(noise, prob, steps, delta, shift, step):
-    found = _bounds(noise, prob, steps, delta, "spectral")
+    found = _bounds(noise, prob, steps, delta, "contour")
     ends = float(found.lower), float(found.upper)
     lower, upper = _deltas((noise, prob, steps), ends, shift, step)
     assert upper <= delta * (1 + 1e-12)
@@ -282,9 +283,9 @@ def test_batches():
 @pytest.mark.slow
 def test_few_steps_are_asked_of_the_grid():
     found = _run(1.0, steps=5).bounds(delta=1e-5)
-    assert found.method == "spectral, grid"
+    assert found.method == "contour, grid"
     inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)
-    assert many.method == "spectral, contour"
+    assert many.method == "contour, contour"
     assert many.status == Status.LOOSE  # the ends are of two pairs

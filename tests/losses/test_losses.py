@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from programs import jitted
 
 from fdp_jax.losses import (
-    FREQUENCY_BLOCK,
     GaussianLoss,
     LaplaceLoss,
     LogisticLoss,
@@ -19,6 +18,7 @@ from fdp_jax.losses import (
     SymmetrizedGaussianLoss,
     TwoPointLoss,
 )
+from fdp_jax.losses._analytic import FREQUENCY_BLOCK
 from fdp_jax.losses._normal_nodes import NODES, directed
 
 mp.mp.dps = 40

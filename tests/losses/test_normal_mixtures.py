@@ -18,13 +18,11 @@ from fdp_jax.losses import (
     envelope,
     law_error,
     log_kept,
-    rough_logs,
-    rule,
     rule_error,
     turned_error,
 )
-from fdp_jax.losses._normal_mixtures import RATE
-from fdp_jax.losses._normal_rules import late_start
+from fdp_jax.losses._normal_mixtures import RATE, rough_logs
+from fdp_jax.losses._normal_rules import late_start, rule
 
 _COUNT = 512
 _UNIT = 2.0**-53

@@ -97,24 +97,21 @@ def _log_moment(s, q, w):
     return float(peak + np.log(total))
 
 
-@pytest.mark.parametrize("log_tolerance", [-30.0, -18.0, -9.0])
-def test_loose_moments_are_bounds(log_tolerance):
+def test_loose_moments_are_bounds():
     rng = np.random.default_rng(4)
-    find = jax.jit(
-        lambda s, q, w, t: SubsampledGaussianLoss(s, q).log_moment_bounds(w, t)
-    )
+    find = jax.jit(lambda s, q, w: SubsampledGaussianLoss(s, q).rough_moments(w)[0])
     for index in range(40):
         s, q = np.exp(rng.uniform(-1.5, 2)), np.exp(rng.uniform(-9, 0))
         reach = np.exp(rng.uniform(-4, np.log(2 * s * s * np.log(1 / q) + 9 * s), 4))
         orders = (1 + reach, -reach, rng.uniform(0, 1, 4))[index % 3]
-        bounds = find(s, q, jnp.asarray(orders), log_tolerance)
+        bounds = find(s, q, jnp.asarray(orders))
         for order, bound in zip(orders, bounds, strict=True):
             truth = _log_moment(s, q, order)
             slack = 2e-16 * (1 + abs(truth))
             assert bound >= truth - slack
             # A loss is rounded, and counts as often as the order says.
             rounded = 1e4 * slack * max(1, abs(order))
-            assert bound <= truth + 20 * np.exp(log_tolerance) + rounded
+            assert bound <= truth + 1e-6 + rounded
 
 
 def test_rows_are_put_in_order_of_their_effort():

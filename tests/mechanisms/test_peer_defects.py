@@ -255,7 +255,7 @@ DEEP = [10.0**-k for k in (5, 10, 12, 13, 15, 20, 30)]
     ("method", "width"),
     [
         ("auto", 1e-9),
-        ("spectral", 1e-6),
+        ("contour", 1e-6),
         ("grid", 1e-4),
     ],
 )

@@ -210,7 +210,7 @@ def test_profile_of_three_gaussians():
     _agree(run.bounds(epsilon=entry["params"]["epsilon"]), entry)
 
 
-# Where one record is added or removed test_spectral.py has the profile to more digits.
+# Where one record is added or removed test_runs.py has the profile to more digits.
 @pytest.mark.parametrize("adjacency", ["add_or_remove_one", "substitute"])
 def test_profile_of_dpsgd(adjacency):
     for entry in _only(
@@ -505,7 +505,7 @@ SLOPES = {
 }
 
 
-@pytest.mark.slow  # test_spectral.py has it to more digits
+@pytest.mark.slow  # test_runs.py has it to more digits
 def test_gradient_of_epsilon_of_dpsgd():
     def epsilon(noise, prob, steps, log_delta):
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)

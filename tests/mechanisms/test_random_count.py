@@ -71,8 +71,8 @@ def _assert_contains(bounds, truths, rtol, estimate_rtol, truncated=0.0):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_spectral_profile_is_the_sum_over_all_outcomes(count):
-    found = _deltas(_runs(), float(count), jnp.array(EPSILONS), "spectral")
-    assert found.method == "spectral"
+    found = _deltas(_runs(), float(count), jnp.array(EPSILONS), "contour")
+    assert found.method == "contour"
     truths = [_truth(e, count=count) for e in EPSILONS]
     _assert_contains(found, truths, 1e-11, 1e-13)
 
@@ -81,7 +81,7 @@ def test_spectral_profile_is_the_sum_over_all_outcomes(count):
 def test_certain_number_is_the_composition(chosen):
     probs = np.eye(3)[chosen]
     epsilons = (0.0, 0.5, 1.0, 2.0, -1.0)
-    found = _deltas(_runs(probs=probs), 1.0, jnp.array(epsilons), "spectral")
+    found = _deltas(_runs(probs=probs), 1.0, jnp.array(epsilons), "contour")
     truths = [_gaussian_delta(NOISE, STEPS[chosen], exact(e)) for e in epsilons]
     _assert_contains(found, truths, 1e-11, 1e-13)
     certain = _runs((9.0,), (1.0,))
@@ -238,8 +238,8 @@ def test_mixture_of_compositions_is_that_of_single_releases():
     parts = [fdp.Gaussian(NOISE).repeat(n) for n in STEPS]
     composed = fdp.RevealedMixture(parts, probs=PROBS)
     truths = [_truth(e) for e in EPSILONS]
-    found = composed.using("spectral").bounds(epsilon=np.array(EPSILONS))
-    assert found.method == "spectral"
+    found = composed.using("contour").bounds(epsilon=np.array(EPSILONS))
+    assert found.method == "contour"
     _assert_contains(found, truths, 1e-11, 1e-13)
     singles = [fdp.Gaussian(NOISE / n**0.5) for n in STEPS]
     mixture = fdp.RevealedMixture(singles, probs=PROBS)
@@ -318,7 +318,7 @@ def test_fractional_numbers_of_counts(form):
     for side, truth in ((run.remove, there), (run.add, back)):
         found = side.bounds(epsilon=epsilon)
         assert found.lower <= truth <= found.upper
-        assert found.upper - found.lower < 1e-9 * truth + 1e-13
+        assert found.upper - found.lower < 2e-9 * truth + 1e-13
         np.testing.assert_allclose(found.estimate, truth, rtol=1e-10, atol=1e-13)
 
 
@@ -368,13 +368,12 @@ def test_random_times_of_a_subordinated_gaussian():
     """Its moments are finite in a strip only, a wider one for neither alternative."""
 
     def delta(shape, epsilon=1.0, scale=0.5):
-        def value(t):
-            mu = np.sqrt(t)
+        def value(mu):  # smooth at 0, as a function of mu = sqrt(t)
             gauss = ndtr(mu / 2 - epsilon / mu)
             gauss -= np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
-            return stats.gamma.pdf(t, shape, scale=scale) * gauss
+            return 2 * mu * stats.gamma.pdf(mu**2, shape, scale=scale) * gauss
 
-        return integrate.quad(value, 0, 40, epsabs=1e-14, limit=500)[0]
+        return integrate.quad(value, 0, 6.5, epsabs=1e-16, limit=500)[0]
 
     member = fdp.levy.SubordinatedGaussian(2.0, 0.5)
     run = fdp.RandomRepeat(member, num_steps=(0.75, 1.5), probs=[0.5, 0.5])

@@ -66,6 +66,10 @@ class GaussianLoss(ClosedTransformLoss):
     symmetric: ClassVar[bool] = True
     fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
+
+    def powered(self, count):
+        return GaussianLoss(self.noise_multiplier / jnp.sqrt(count))
 
     def precision(self) -> Float[Array, ""]:
         """1 / s^2 = mu^2, which adds under composition."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
@@ -46,11 +45,13 @@ class LawLoss(AtomicLoss):
     in_closed_form: ClassVar[str] = "nothing"
 
     def rough_moments(self, order):
-        # Of sums of neighboring masses.
-        few = lambda v: jnp.pad(v, (0, -v.size % _GROUPS)).reshape(_GROUPS, -1)
-        masses = jnp.exp(self.log_p), jnp.exp(self.log_q)
-        log_p, log_q = (safe_log(jnp.sum(few(v), axis=1)) for v in masses)
-        return AtomicLoss(log_p, log_q).rough_moments(order)
+        # Of sums of neighboring masses, but for small ratios, whose logarithms differ.
+        def few(logs: Array) -> Array:
+            far = jnp.exp(logs[_GROUPS:])
+            far = jnp.pad(far, (0, -far.size % _GROUPS)).reshape(_GROUPS, -1)
+            return jnp.append(logs[:_GROUPS], safe_log(jnp.sum(far, axis=1)))
+
+        return AtomicLoss(few(self.log_p), few(self.log_q)).rough_moments(order)
 
 
 class EnclosedLoss(AbstractLoss):
@@ -103,13 +104,14 @@ class EnclosedLoss(AbstractLoss):
         return GaussianLoss(stop_gradient(noise))
 
     def moments(self, order):
-        _, slope, curvature = jax.vmap(self.law().rough_moments)(order)
+        _, _, slope, curvature = self.law().rough_moments(order)
         inner = 0.5 * order * (order - 1) / jnp.square(self.noise_multiplier)
         most = jnp.maximum(inner, 0)
         return most + 8 * jnp.finfo(most.dtype).eps * most, slope, curvature
 
     def rough_moments(self, order):
-        return self.law().rough_moments(order)
+        most, *_ = self.moments(order)
+        return most, *self.law().rough_moments(order)[1:]
 
     def normalized_log_moment(self, order):
         """L(w) of the estimate, without its far tail."""

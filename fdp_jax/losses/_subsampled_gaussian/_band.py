@@ -41,7 +41,12 @@ from ..._internal._tolerances import (
 )
 from ..._internal._waves import wave_sums
 from .._amplification import inclusion
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    every_other_of,
+)
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
 from ._bent_line import along_bent_line
@@ -83,12 +88,15 @@ class BandLoss(AnalyticLoss):
         assert self.placed is not None
         return self.placed
 
-    def trapezoid_error(self, x: Array, order: Array) -> Array:
-        """A bound on the trapezoid rule's relative error, from one line."""
+    def trapezoid_error(self, x: Array, order: Float[Array, " k"]) -> Array:
+        """Bounds on the trapezoid rule's relative error, from one line."""
         height = _HEIGHT * self.place.spacing
-        growth = self._growth(x, order, jnp.zeros_like(order), height)
+        each = lambda w: jnp.max(self._growth(x, w, jnp.zeros_like(w), height))
+        # Of modulus and order alone, and so largest where one of those is.
+        modulus, _ = self.step.turned(x, height)
+        x = x[jnp.stack([jnp.argmin(modulus), jnp.argmax(modulus)])]
         # Between two nodes it may be a little larger.
-        growth = 1.01 * jnp.maximum(jnp.max(growth), 0)
+        growth = 1.01 * jnp.maximum(jax.vmap(each)(order), 0)
         return stop_gradient(3 * jnp.exp(growth - 2 * jnp.pi * _HEIGHT))
 
     def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
@@ -120,30 +128,27 @@ class BandLoss(AnalyticLoss):
         # Where a density falls at least like the noise's beyond an end.
         beyond = jnp.square(s) / jnp.abs(self.place.ends) / self.place.spacing
 
-        def at(w: Array) -> tuple[Array, Array, Array, Array]:
-            logs = log_base + w * loss + table.log_cuts
-            peak = jnp.maximum(jnp.max(logs, axis=1, keepdims=True), -1e30)
-            weights = jnp.exp(logs - peak)
-            total = jnp.sum(weights, axis=1)
-            mean = weights @ loss / total
-            square = jnp.square(loss - mean[:, None])
-            variance = jnp.sum(weights * square, axis=1) / total
-            size = weights @ (jnp.abs(log_base) + jnp.abs(w * loss)) / total
-            total = total + weights[:, 0] * beyond[0] + weights[:, -1] * beyond[1]
-            logs = peak[:, 0] + jnp.log(total * self.place.spacing)
-            return logs, mean, variance, jnp.max(size)
-
-        return jax.vmap(at)(order)
+        logs = log_base + table.log_cuts + order[:, None, None] * loss
+        peak = jnp.maximum(jnp.max(logs, axis=2, keepdims=True), -1e30)
+        weights = jnp.exp(logs - peak)
+        far = loss - loss[loss.size // 2]
+        columns = jnp.ones_like(far), far, far * far, jnp.abs(log_base), jnp.abs(loss)
+        found = jnp.moveaxis(weights @ jnp.stack(columns, axis=1), 2, 0)
+        total, (mean, square, *sizes) = found[0], found[1:] / found[0]
+        size = jnp.max(sizes[0] + jnp.abs(order)[:, None] * sizes[1], axis=1)
+        ends = weights[..., 0] * beyond[0] + weights[..., -1] * beyond[1]
+        logs = peak[..., 0] + jnp.log((total + ends) * self.place.spacing)
+        variance = jnp.maximum(square - jnp.square(mean), 0.0)
+        return logs, mean + loss[loss.size // 2], variance, size
 
     def moments(self, order):
-        growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
+        growth = self.trapezoid_error(self.place.nodes(), order)
         value, slope, curvature, size = self._cumulants(order)
         growth = growth + 4 * ULP * (NODES + size)
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
-        value, slope, curvature, _ = self._cumulants(order[None])
-        return value[0], slope[0], curvature[0]
+        return every_other_of(self.moments, order)
 
     def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         logs, mean, variance, size = self._totals(order)
@@ -261,9 +266,6 @@ class BandLoss(AnalyticLoss):
 
     def center(self, plan):
         return self.count * plan.center
-
-    def relative_error(self, plan):
-        return self.count * plan.error
 
     def _at_zero(self, plan: Plan) -> tuple[Array, Array]:
         """Logs of both integrals on the plan's nodes."""
@@ -385,7 +387,7 @@ class BandLoss(AnalyticLoss):
         return jnp.log(n) + along(between) + (n - 1) * others - log_first
 
     def cells(self, low, high):
-        raise NotImplementedError("a part of a law is for the spectral engine alone")
+        raise NotImplementedError("a part of a law is for the contour engine alone")
 
     def loss_range(self):
         n = self.count

@@ -46,7 +46,7 @@ def log_masses_above(
     # Both are larger here: only products far below the least number are lost.
     lifted = jnp.exp(logs - peak + _SHIFT) * part.place.spacing
     kept = _step_bound((x[:, None] - cuts) / part.place.width, _SHIFT)
-    allowance = jax.vmap(lambda w: part.trapezoid_error(x, w))(order) + BAND_QUADRATURE
+    allowance = part.trapezoid_error(x, order) + BAND_QUADRATURE
     sizes = jnp.abs(part.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
         part.step.loss_at(x)
     )
