@@ -186,6 +186,8 @@ class Mesh(NamedTuple):
     lows: Float[Array, "m r"]
     lengths: Float[Array, "m r"]
     """Of the windows of every pair."""
+    variances: Float[Array, "m r"]
+    """Of the pairs, as often as they add."""
 
 
 @jax.jit
@@ -198,13 +200,14 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         found = mesh_moments(frame, jnp.asarray(SHIFTS))
         upper = found.upper + 2 * UNIT * jnp.abs(found.upper)
         each = jnp.stack([upper, upper, found.mean, found.variance])
-        total = total + where(count > 0, count * each, 0.0)
-        return total, (found.low, found.length)
+        each = where(count > 0, count * each, 0.0)
+        total = total + each
+        return total, (found.low, found.length, each[3])
 
-    lows = lengths = none
+    lows = lengths = variances = none
     if stack.frames is not None:
         each = stack.frames, stack.counts
-        total, (lows, lengths) = lax.scan(add, total, each)
+        total, (lows, lengths, variances) = lax.scan(add, total, each)
     orders = orders_at(SHIFTS, stack.sign)
     for term, count in zip(stack.others, stack.other_counts, strict=True):
         upper, value, mean, variance = term.rough_moments(orders)
@@ -219,7 +222,8 @@ def chernoff_mesh(stack: Stack) -> Mesh:
     known = jnp.isfinite(value) & jnp.isfinite(variance)
     upper = where(upper < jnp.inf, upper, jnp.inf)
     value, variance = where(known, value, jnp.inf), where(known, variance, 0.0)
-    return Mesh(upper, value, mean, jnp.maximum(variance, 0.0), lows, lengths)
+    variance = jnp.maximum(variance, 0.0)
+    return Mesh(upper, value, mean, variance, lows, lengths, variances)
 
 
 def orders_at(shifts: Array | np.ndarray, sign: Array) -> Array:

@@ -78,13 +78,13 @@ def pair_line(
     step: Array,
     shift: Array,
     reach: tuple[Array, Array],
-    whole: tuple[Array, Array],
+    height: Array,
     nodes: int,
 ) -> TermLine:
     """The nodes of a pair in a window.
 
     In `reach` are frequencies where a sum may end, and those up to which errors are
-    bounded together; in `whole` the number and the variance of all that is added.
+    bounded together; `height` is how far the envelope's line is moved.
     """
     t = low + step * np.arange(float(nodes))
     logs, shares, slips = densities(frame, t)
@@ -130,9 +130,7 @@ def pair_line(
         2 * strip + UNIT * (2 * nodes + rounded + 4 * jnp.abs(peak)),
     )
     lost = -jnp.expm1(kept)
-    # The sum falls enough if every term does by its share, of releases or of variance.
-    share = jnp.sqrt(jnp.maximum(1 / whole[0], second / jnp.maximum(whole[1], second)))
-    height, (ends, levels) = 0.9 * np.sqrt(90) * share, reach
+    ends, levels = reach
     moduli, angles, error = envelope(frame, shift, step, shares, lost, height)
     sizes = jnp.exp(moduli - ends[:, None] * angles) @ p
     return TermLine(

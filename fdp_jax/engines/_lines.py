@@ -106,10 +106,12 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
     lows, steps = mesh.lows[:, place.row], jnp.zeros_like(counts)
     if frames is not None:
         steps = mesh.lengths[:, place.row] * (1 / (stack.nodes - 1))
-        reach = ends, h * levels
-        total = jnp.sum(counts), mesh.variance[place.row]
-        each = lambda x: pair_line(x[0], x[1], x[2], c, reach, total, stack.nodes)
-        made = lax.map(each, (frames, lows, steps))
+        reach, own = (ends, h * levels), mesh.variances[:, place.row]
+        # The product falls enough if every release does by its share.
+        shares = own / jnp.maximum(counts * jnp.sum(own), 1e-300)
+        heights = 0.9 * np.sqrt(90) * jnp.sqrt(jnp.minimum(shares, 1.0))
+        each = lambda x: pair_line(*x[:3], c, reach, x[3], stack.nodes)
+        made = lax.map(each, (frames, lows, steps, heights))
         logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
         centers = counts * made.mean
         whole = jnp.stack([counts * logs, counts * errors, centers, jnp.abs(centers)])

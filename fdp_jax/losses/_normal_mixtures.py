@@ -121,7 +121,8 @@ class Frame(NamedTuple):
         logs = weights[1] + (np.log(k) - log_cut)
         reach = np.sqrt(1 + RATE**-2) * jnp.sqrt(2 * jnp.maximum(logs, 0.0))
         top = jnp.max(where(logs > 0, d[1] + reach, -jnp.inf))
-        some = (top < _UNCAPPED) & (top > 0)
+        # Of a law of one component nothing is rare: `range` is the least it can be.
+        some = (top < _UNCAPPED) & (top > 0) & (self.range > 1e-3)
         early = where(some, jnp.append(0.0, top + _BEYOND_CAP), self.early)
         logs, slopes = _laws_at(d, weights, early)
         return self._replace(
