@@ -63,14 +63,7 @@ class GridEngine(AbstractEngine):
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
 
-        def one(sign: Array) -> Grid:
-            # No farther than to the largest loss: beyond it all masses underflow, and
-            # delta is known.
-            most = largest_loss(loss, sign)
-            known = anchor > most + gap
-            near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
-            return plan_grid(loss, sign, place_of(loss, sign, near), gap)
-
+        one = lambda sign: _grid_near(loss, sign, anchor, gap)
         return GridPlan(signs, lax.map(one, signs))
 
     def epsilon(self, loss, signs, target):
@@ -78,6 +71,17 @@ class GridEngine(AbstractEngine):
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
+
+
+def _grid_near(loss: ComposedLoss, sign: Array, anchor: Array, gap: Array) -> Grid:
+    """A grid for thresholds near one, no farther than to the largest loss.
+
+    Beyond it all masses underflow, and delta is known.
+    """
+    most = largest_loss(loss, sign)
+    known = anchor > most + gap
+    near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
+    return plan_grid(loss, sign, place_of(loss, sign, near), gap)
 
 
 def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Profile:
@@ -117,8 +121,7 @@ def _search_threshold(
     near, scale = rough_threshold(loss, sign, log_alpha, log_not_alpha)
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
-    place = place_of(loss, sign, jnp.abs(near))
-    profile = compose_grid(loss, plan_grid(loss, sign, place))
+    profile = compose_grid(loss, _grid_near(loss, sign, jnp.abs(near), scale))
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])

@@ -11,6 +11,8 @@ from .._internal._roots import bisect
 from .._internal._special import safe_log
 from ._discretize import Grid
 
+_AROUND = 4.0
+"""Change of log delta, about, within which an epsilon is mostly found."""
 _HALVINGS = 64
 """How often the range in which a root is sought is halved."""
 
@@ -111,8 +113,15 @@ def grid_epsilon(
         ]
         return jnp.stack(values) - targets
 
-    ends = jnp.full_like(targets, last), jnp.full_like(targets, first)
-    high, low = bisect(above, *ends, _HALVINGS)
+    # Far away rounding may hide what is known next to the center.
+    center, reach = profile.grid.center, _AROUND / profile.grid.shift
+    left, right = (
+        jnp.full_like(targets, jnp.clip(center + x, first, last))
+        for x in (-reach, reach)
+    )
+    start = jnp.where(above(left) > 0, left, first)
+    end = jnp.where(above(right) <= 0, right, last)
+    high, low = bisect(above, end, start, _HALVINGS)
     lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
     # Ends of the search say nothing: only what was looked at does.
     inside = (low > first) & (high < last)

@@ -88,6 +88,9 @@ class Search(eqx.Module):
         """A distance of thresholds that says nothing."""
         steepness = jnp.maximum(jnp.abs(self.last.slope[1]), 1e-300)
         rounded = 1e-14 * (1 + jnp.abs(self.targets[1]))
+        # Values that are not known so well are not so smooth either.
+        width = self.last.log_upper[1] - self.last.log_lower[1]
+        rounded = rounded + where(width < 1e-3, 1e-3 * width, 0.0)
         return 1e-13 * jnp.abs(self.points[1]) + rounded / steepness
 
     def unfinished(self) -> Bool[Array, ""]:
