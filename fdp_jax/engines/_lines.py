@@ -110,7 +110,7 @@ def make_line(stack: Stack, mesh: Mesh, place: Place) -> Line:
         # The product falls enough if every release does by its share.
         shares = own / jnp.maximum(counts * jnp.sum(own), 1e-300)
         heights = 0.9 * np.sqrt(90) * jnp.sqrt(jnp.minimum(shares, 1.0))
-        each = lambda x: pair_line(*x[:3], c, reach, x[3], stack.nodes)
+        each = lambda x: pair_line(x[0], x[1], x[2], c, reach, x[3], stack.nodes)
         made = lax.map(each, (frames, lows, steps, heights))
         logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
         centers = counts * made.mean
