@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement, sound
@@ -73,7 +73,9 @@ class GridEngine(AbstractEngine):
         return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
 
 
-def _grid_near(loss: ComposedLoss, sign: Array, anchor: Array, gap: Array) -> Grid:
+def _grid_near(
+    loss: ComposedLoss, sign: Array, anchor: Array, gap: ArrayLike
+) -> Grid:
     """A grid for thresholds near one, no farther than to the largest loss.
 
     Beyond it all masses underflow, and delta is known.
