@@ -73,9 +73,7 @@ class GridEngine(AbstractEngine):
         return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
 
 
-def _grid_near(
-    loss: ComposedLoss, sign: Array, anchor: Array, gap: ArrayLike
-) -> Grid:
+def _grid_near(loss: ComposedLoss, sign: Array, anchor: Array, gap: ArrayLike) -> Grid:
     """A grid for thresholds near one, no farther than to the largest loss.
 
     Beyond it all masses underflow, and delta is known.
