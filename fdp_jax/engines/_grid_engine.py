@@ -121,11 +121,12 @@ def _search_threshold(
     near, scale = rough_threshold(loss, sign, log_alpha, log_not_alpha)
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
-    profile = compose_grid(loss, _grid_near(loss, sign, jnp.abs(near), scale))
+    grid = _grid_near(loss, sign, jnp.abs(near), 0.0)
+    profile = compose_grid(loss, grid)
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
     infinite = jnp.where(flip, loss.log_infinite_mass(sign), -jnp.inf)
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
-    return jnp.where(flip, -found, found), scale
+    return jnp.where(flip, -found, found), jnp.minimum(scale, 1 / (1 + grid.shift))
