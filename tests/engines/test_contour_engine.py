@@ -206,3 +206,25 @@ def test_the_former_name_of_the_engine_warns():
     with pytest.warns(DeprecationWarning, match="contour"):
         former = run.using("spectral")
     assert former.epsilon(delta=1e-5) == run.using("contour").epsilon(delta=1e-5)
+
+
+@pytest.mark.parametrize("count", [5, 29, 400])
+def test_one_release_of_many_may_rule(count):
+    """All weight at one shift is a Gaussian mechanism; the rare steps hardly count."""
+    spread = fdp.MixtureOfGaussians(12.0, shifts=[0.0, 1.0], probs=[0.0, 1.0])
+    rare = fdp.DPSGD(noise_multiplier=1e4, sampling_prob=1e-6, num_steps=29)
+    both = fdp.compose(fdp.Gaussian(0.2), spread.repeat(count), rare)
+    found = both.using("contour").bounds(delta=1e-9)
+    truth = float(fdp.Gaussian((25 + count / 144) ** -0.5).epsilon(delta=1e-9))
+    assert found.lower <= truth * (1 + 1e-13)
+    assert truth <= found.upper * (1 + 1e-13)
+    assert found.upper - found.lower <= 1e-10 * truth
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-15, 1e-25])
+def test_epsilons_of_values_that_are_rounded_have_both_ends(delta):
+    noise = fdp.SubordinatedGaussian(2.0, 3.0)
+    found = noise.bounds(delta=delta)
+    assert found.status == fdp.Status.TIGHT
+    ends = noise.bounds(epsilon=np.asarray([found.lower, found.upper]))
+    assert ends.upper[0] >= delta >= ends.lower[1]
