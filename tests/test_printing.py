@@ -1,5 +1,6 @@
 """What is printed: values, relation, sampling and status, in a line where it fits."""
 
+import dataclasses
 import inspect
 import xml.etree.ElementTree as ElementTree
 
@@ -30,13 +31,13 @@ TEXTS = {
         fdp.Gaussian(1.0, relation="zero_out").using("grid", points=1024)
     ),
     "PerfectPrivacy(relation=REPLACE_ONE)": fdp.PerfectPrivacy(relation="replace_one"),
-    "ApproxDP(epsilon0=1, delta0=1e-05, relation=ADD_OR_REMOVE_ONE)": fdp.ApproxDP(
+    "ApproxDP(epsilon=1, delta=1e-05, relation=ADD_OR_REMOVE_ONE)": fdp.ApproxDP(
         epsilon=1.0, delta=1e-5
     ),
     "targets.ApproxDP(epsilon=1, delta=1e-05)": fdp.targets.ApproxDP(
         epsilon=1.0, delta=1e-5
     ),
-    "tradeoff.ApproxDP(epsilon0=1, delta0=1e-05)": fdp.tradeoff.ApproxDP(
+    "tradeoff.ApproxDP(epsilon=1, delta=1e-05)": fdp.tradeoff.ApproxDP(
         epsilon=1.0, delta=1e-5
     ),
     "sampling.FixedSize(batch_size=10, dataset_size=100)": fdp.sampling.FixedSize(
@@ -171,3 +172,19 @@ def test_names_for_those_who_ask_questions():
     assert len(names) <= 22
     scores = fdp.audit.Scores([1.0, 2.0], [0.5])
     assert repr(scores) == "Scores(2 in, 1 out, threshold='ranks')"
+
+
+def test_what_is_printed_can_be_called():
+    """Arguments are printed by the names that the class takes."""
+    wrong = {}
+    for name in fdp.__all__:
+        kind = getattr(fdp, name)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            taken = inspect.signature(kind.__init__).parameters
+            printed = [x.name for x in dataclasses.fields(kind) if x.repr]
+            printed = [x for x in printed if not x.startswith("_")]
+            left = [x for x in printed if _show.argument_of(kind, x) not in taken]
+            wrong |= {name: left} if left else {}
+    # Kept by what was made with others.
+    made = {"Accountant": ["tables"], "RandomRepeat": ["idle", "whole"]}
+    assert wrong == made | {"Schedule": ["steps"]}

@@ -7,6 +7,7 @@ under `SHOWN` is a function that prints a field's value.
 import dataclasses
 import enum
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -74,8 +75,18 @@ def fields_of(owner: Any) -> list[tuple[str, Any]]:
         show = field.metadata.get(SHOWN)
         if show is not None and not is_traced(value):
             value = Shown(show(value))
-        entries.append((field.name, value))
+        entries.append((argument_of(type(owner), field.name), value))
     return entries
+
+
+def argument_of(kind: type, name: str) -> str:
+    """What users call a field: `epsilon0` is the `epsilon` that a class takes.
+
+    As attributes those names are queries.
+    """
+    taken = inspect.signature(kind.__init__).parameters
+    names = name, name.removesuffix("0"), name.removesuffix("_grid")
+    return next((x for x in names if x in taken), name)
 
 
 def _doc(value: Any, *, parent: Any) -> wl.AbstractDoc | None:
