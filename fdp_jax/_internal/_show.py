@@ -80,7 +80,7 @@ def fields_of(owner: Any) -> list[tuple[str, Any]]:
 
 
 def argument_of(kind: type, name: str) -> str:
-    """What users call a field: `epsilon0` is the `epsilon` that a class takes.
+    """The argument that a field holds: `epsilon0` is the `epsilon` that a class takes.
 
     As attributes those names are queries.
     """
