@@ -177,7 +177,7 @@ def test_names_for_those_who_ask_questions():
 def test_what_is_printed_can_be_called():
     """Arguments are printed by the names that the class takes."""
     wrong = {}
-    for name in fdp.__all__:
+    for name in dir(fdp):
         kind = getattr(fdp, name)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             taken = inspect.signature(kind.__init__).parameters
