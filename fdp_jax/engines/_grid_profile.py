@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
@@ -115,12 +116,10 @@ def grid_epsilon(
 
     # Far away rounding may hide what is known next to the center.
     center, reach = profile.grid.center, _AROUND / profile.grid.shift
-    left, right = (
-        jnp.full_like(targets, jnp.clip(center + x, first, last))
-        for x in (-reach, reach)
-    )
-    start = jnp.where(above(left) > 0, left, first)
-    end = jnp.where(above(right) <= 0, right, last)
+    near = jnp.clip(center + jnp.stack([-reach, reach]), first, last)
+    left, right = lax.map(lambda x: above(jnp.full_like(targets, x)), near)
+    start = jnp.where(left > 0, near[0], first)
+    end = jnp.where(right <= 0, near[1], last)
     high, low = bisect(above, end, start, _HALVINGS)
     lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
     # Ends of the search say nothing: only what was looked at does.

@@ -128,10 +128,8 @@ def test_epsilon_whose_lower_end_is_hidden_by_rounding_far_away():
     k = np.arange(101)
     with_record = stats.binom.pmf(k, 100, 0.95 * low + 0.05 * high)
     without = stats.binom.pmf(k, 100, low)
-    exceed = lambda epsilon: np.maximum(
-        with_record - np.exp(epsilon) * without, 0
-    ).sum()
-    truth = optimize.brentq(lambda e: exceed(e) / 1e-10 - 1, 3.0, 4.0, xtol=1e-14)
+    delta = lambda e: np.sum(np.maximum(with_record - np.exp(e) * without, 0))
+    truth = optimize.brentq(lambda e: delta(e) / 1e-10 - 1, 3.0, 4.0, xtol=1e-14)
     responses = fdp.PoissonSubsampled(fdp.PureDP(1.0), 0.05).repeat(100)
     found = responses.remove.bounds(delta=1e-10)
     assert found.method == "grid"
@@ -140,9 +138,8 @@ def test_epsilon_whose_lower_end_is_hidden_by_rounding_far_away():
 
 def test_error_rates_of_a_law_with_a_largest_loss_next_to_all():
     """A trade-off function is the other direction's inverse, with kinks or without."""
-    run = fdp.DPSGD(noise_multiplier=0.3, sampling_prob=1e-3, num_steps=50).using(
-        "grid"
-    )
+    run = fdp.DPSGD(noise_multiplier=0.3, sampling_prob=1e-3, num_steps=50)
+    run = run.using("grid")
     beta = run.add.bounds(alpha=0.4)
     alpha = run.remove.bounds(alpha=float(beta.estimate))
     for found in (beta, alpha):
