@@ -32,6 +32,9 @@ _STEPS = 1e-4, 2e-3, 3e-2
 """From an anchor, on the scale of the profile there."""
 _COARSE_STEPS = 1e-3, 1e-2, 3e-2
 """Distances for the grid engine, whose brackets are wider."""
+_NEAR, _AT_FIRST = 4.0, 5
+"""Distance in log-odds from which on the search goes on before it looks at all of the
+given places, and for how many steps."""
 _MORE = 12
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
@@ -39,7 +42,7 @@ _LOG_LEAST = -707.7
 """Log of twice the least normal number."""
 _FLAT = 1e-6
 """A change of log-odds that says nothing."""
-_SETTLED = 1e-7
+_SETTLED = 1e-6
 """Distance to the next anchor, on the scale of the profile, that is none."""
 
 
@@ -58,12 +61,16 @@ class _Points(eqx.Module):
     rates: Rates
     odds: Float[Array, " n"]
     """The log-odds of P(X > eps), an estimate."""
+    pace: Float[Array, " n"]
+    """How far thresholds move where these fall by one; infinite where they do not."""
 
 
 class _State(eqx.Module):
     """State of the search for the best threshold."""
 
     step: Int[Array, ""]
+    given: Int[Array, ""]
+    """How many of the given places were looked at."""
     place: _Place
     """Where to look next, unless a place is given."""
     nearest: Float[Array, ""]
@@ -110,14 +117,17 @@ def _search_rates(
         return _look(loss, signs, logs, place)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
-        exhausted = (state.step >= given) & state.settled
-        done = _is_tight(state.found) & (state.settled | coarse)
+        seen = state.given >= given
+        exhausted, enough = seen & state.settled, seen | state.settled | coarse
+        done = _is_tight(state.found) & enough
         return (state.step < given + _MORE) & ~exhausted & ~done
 
     def body(state: _State) -> _State:
-        index = jnp.minimum(state.step, given - 1)
+        index = jnp.minimum(state.given, given - 1)
         place = jax.tree.map(lambda x: x[index], places)
-        place = select(state.step < given, place, state.place)
+        near = (state.nearest < _NEAR) & (state.step <= _AT_FIRST)
+        follows = near | (state.given >= given)
+        place = select(follows, state.place, place)
         test, new = look(place)
         slot = state.step * new.threshold.size
         points = jax.tree.map(
@@ -130,14 +140,17 @@ def _search_rates(
         if not coarse:
             # Tangents cross next to a kink, of which a secant only makes one end move.
             turn = state.step % 2 == 0
-            later = select(turn, following, _secant(points, following, target))
-            later = select(state.step < given, state.place, later)
+            inside, smooth = _inside(points, following, target)
+            later = select(turn, following, inside)
+            later = select(follows, later, state.place)
             following = select(nearer, following, later)
+            following = select(smooth, inside, following)
         middle = new.threshold.size // 2
         own = tuple(x.estimate[middle] for x in (new.rates.log_beta, new.rates.log_tpr))
         better = _is_better(own, state.rates, place.kink) | (state.step == 0)
         return _State(
             step=state.step + 1,
+            given=jnp.where(follows, state.given, state.given + 1),
             place=following,
             nearest=jnp.where(nearer, miss, state.nearest),
             points=points,
@@ -156,9 +169,10 @@ def _search_rates(
     nothing = Interval(none - jnp.inf, none, none)
     start = _State(
         step=jnp.zeros((), jnp.int32),
+        given=jnp.zeros((), jnp.int32),
         place=first,
         nearest=jnp.full_like(target, jnp.inf),
-        points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free)),
+        points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free), free),
         best=empty,
         rates=(none, none),
         settled=jnp.zeros((), bool),
@@ -217,7 +231,11 @@ def _look(
     found = Rates(
         *(sound(x, -jnp.inf, jnp.inf) for x in (found.log_beta, found.log_tpr))
     )
-    return test, _Points(thresholds, found, jnp.where(jnp.isnan(odds), 0, odds))
+    odds = jnp.where(jnp.isnan(odds), 0, odds)
+    fall, width = (x[-1] - x[0] for x in (odds, thresholds))
+    falls = jnp.isfinite(fall) & (fall < -_FLAT)
+    pace = jnp.where(falls, width / jnp.where(falls, -fall, 1.0), jnp.inf)
+    return test, _Points(thresholds, found, odds, jnp.full_like(odds, pace))
 
 
 def _following(
@@ -228,11 +246,8 @@ def _following(
     It is the slope of the objective, and its logarithm about straight.
     """
     middle = new.threshold.size // 2
-    anchor, odds = new.threshold[middle], new.odds[middle]
-    fall, width = (x[-1] - x[0] for x in (new.odds, new.threshold))
-    falls = jnp.isfinite(fall) & (fall < -_FLAT)
-    slope = fall / width
-    pace = jnp.where(falls, -1 / jnp.where(falls, slope, -1), jnp.inf)
+    anchor, odds, pace = new.threshold[middle], new.odds[middle], new.pace[middle]
+    falls = jnp.isfinite(pace)
     # Between point masses it is flat, but thresholds must stay near their anchor; next
     # to the largest loss the scale is that of what is beyond.
     scale = jnp.minimum(jnp.where(falls, pace, 16 * place.scale), 1)
@@ -257,17 +272,27 @@ def _following(
     return _Place(following, scale, jnp.zeros((), bool)), settled
 
 
-def _secant(points: _Points, place: _Place, target: Array) -> _Place:
-    """Another place: where log-odds are those of alpha if they are straight between."""
+def _inside(
+    points: _Points, place: _Place, target: Array
+) -> tuple[_Place, Bool[Array, ""]]:
+    """Another place: where the log-odds are those of alpha between the nearest two.
+
+    By a cubic where that is monotone, and whether it is; else if they are straight.
+    """
     low, high, bracketed = _bracket(points, target)
-    (left, above), (right, below) = (
-        (points.threshold[i], points.odds[i]) for i in (low, high)
+    (left, above, begin), (right, below, end) = (
+        (points.threshold[i], points.odds[i], points.pace[i]) for i in (low, high)
     )
-    share = (above - target) / (above - below)
     known = bracketed & jnp.isfinite(above) & jnp.isfinite(below) & (above > below)
-    share = jnp.clip(jnp.where(known, share, 0.5), 0.02, 0.98)
-    cross = left + share * (right - left)
-    return _Place(jnp.where(known, cross, place.anchor), place.scale, place.kink)
+    share = jnp.where(known, (above - target) / (above - below), 0.5)
+    # Of the threshold as a function of the log-odds, over the slope between the two.
+    begin, end = (x * (above - below) / (right - left) for x in (begin, end))
+    smooth = known & (jnp.maximum(begin, end) < 3)
+    bend = (1 - share) * (begin - 1) - share * (end - 1)
+    curved = share + share * (1 - share) * jnp.where(smooth, bend, 0.0)
+    share = jnp.where(smooth, curved, jnp.clip(share, 0.02, 0.98))
+    cross = jnp.where(known, left + share * (right - left), place.anchor)
+    return _Place(cross, place.scale, place.kink), smooth
 
 
 def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:

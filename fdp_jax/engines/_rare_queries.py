@@ -100,7 +100,9 @@ def _split_at(
     loss, fraction = _rounded_up(loss)
     (step,), (count,) = loss.terms, loss.counts
     value = known.log_delta
-    first = jnp.where(jnp.isfinite(value.estimate), value.estimate, value.upper)
+    # Cuts for too small a delta will do, and bounds are several times too large.
+    first = 2 * value.upper - 5
+    first = jnp.where(jnp.isfinite(value.lower), value.estimate, first)
     rare = plan_rare(step, count, sign, epsilons[center], first[center])
     found = rare_profile(loss, rare, epsilons, moves=False)
     return found, dataclasses.replace(rare, used=~fraction)

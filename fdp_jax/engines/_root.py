@@ -116,7 +116,10 @@ class Search(eqx.Module):
         made = Search(self.targets, self.turn + 1, points, points, low, high, here)
         apart = newton - root + made._least() * np.asarray([-1.0, 0.0, 1.0])
         known = jnp.isfinite(apart) & (jnp.abs(miss[1]) < _NEAR)
-        root = where(inside, root, 0.5 * (before + beyond))
+        # Far out the logarithm of delta is straighter in that of the threshold.
+        bent = center * jnp.exp((root - center) / center)
+        fits = (bent > before) & (bent < beyond) & (center > 0)
+        root = where(inside, root, where(fits, bent, 0.5 * (before + beyond)))
         following = root + where(known, apart, 0.0)
         return dataclasses.replace(made, following=following)
 
