@@ -15,7 +15,7 @@ from ..losses._subsampled_gaussian._band_tails import log_excess_below, log_mass
 from ._line_mesh import log_payoff
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
-_DROP = 30.0
+_DROP = 22.0
 """-log of what is left out, relative to delta."""
 _TAIL = 45.0
 """-log of the mass of one step beyond the nodes, relative to delta."""
