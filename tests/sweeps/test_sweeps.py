@@ -335,9 +335,8 @@ def test_few_configurations_have_the_programs_of_few_others():
 
 def _worker(problem):
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("part",))
-    return Worker(
-        Asked(problem, ("noise_multiplier",), {}, None), 100, mesh, False, False
-    )
+    asked = Asked(problem, ("noise_multiplier",), {}, None)
+    return Worker(asked, 100, mesh, again=False, many=False, exact=False)
 
 
 def test_devices_make_plain_calls_at_the_same_time():
