@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
+from fdp_jax.accounting import _table
 from fdp_jax.losses import ScheduleLoss, SubsampledGaussianLoss
 
 
@@ -53,16 +54,17 @@ def test_order_does_not_matter():
         assert theirs >= each.upper if pessimistic else theirs <= each.lower
 
 
-def test_accounts_of_many_settings_are_schedules():
+def test_accounts_of_many_settings_are_schedules(monkeypatch):
     """With room left over, which holds nothing."""
+    monkeypatch.setattr(_table, "_MANY", 64)
     rng = np.random.default_rng(2)
-    noise, prob = rng.uniform(0.8, 2.0, 1100), rng.uniform(0.002, 0.02, 1100)
-    account = fdp.Accountant(capacity=2048)
+    noise, prob = rng.uniform(0.8, 2.0, 70), rng.uniform(0.002, 0.02, 70)
+    account = fdp.Accountant(capacity=128)
     for s, q in zip(noise, prob, strict=True):
         account = account.step(fdp.PoissonSubsampled(fdp.Gaussian(s), q), count=3)
-    assert account._trimmed().tables[0].capacity == 1280
+    assert account._trimmed().tables[0].capacity == 80
     found = account.bounds(delta=1e-5)
-    whole = _run(noise, prob, np.full(1100, 3)).bounds(delta=1e-5)
+    whole = _run(noise, prob, np.full(70, 3)).bounds(delta=1e-5)
     assert found.estimate == pytest.approx(float(whole.estimate), rel=1e-12)
 
 
