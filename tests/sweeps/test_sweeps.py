@@ -387,6 +387,24 @@ def test_many_plain_calls_are_worth_programs_for_speed(count, monkeypatch):
     assert _compilation.options_here() != faster
 
 
+def test_plain_calls_of_what_is_not_kept_do_not_wait_for_a_compiler(tmp_path):
+    asked = []
+
+    def mechanism(noise_multiplier):
+        asked.append(_compilation._AT_ONCE.get())
+        return fdp.Gaussian(float(noise_multiplier))
+
+    for folder in (None, tmp_path):
+        found = fdp.sweep(
+            mechanism,
+            {"noise_multiplier": [2.0]},
+            queries={"advantage": {"epsilon": 0.0}},
+            folder=folder,
+        )
+        assert found["advantage_estimate"] == pytest.approx(_delta(2.0, 0.0))
+        assert asked[-1] is (folder is not None)
+
+
 def test_an_error_in_a_plain_call_ends_the_others():
     asked = []
 
