@@ -124,7 +124,14 @@ def sweep(
     )
     problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
-    workers = _Workers(problem, table, chunk_size, _mesh(mesh), again)
+    workers = _Workers(
+        problem,
+        table,
+        chunk_size,
+        _mesh(mesh),
+        again,
+        exact=folder is not None or jax.process_count() > 1,
+    )
     manifest = _manifest(workers)
     chunks = range(-(-table.count // chunk_size))
     own = [i for i in chunks if i % jax.process_count() == jax.process_index()]
@@ -156,6 +163,8 @@ class _Workers:
     size: int
     mesh: Mesh
     again: bool
+    exact: bool
+    """Whether the same sweep, cut otherwise, is to have the same last digits."""
     known: dict[str, Worker] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -216,9 +225,15 @@ class _Workers:
             asked = Asked(self.problem, self.moving, static, name)
             lengths = (x for x in _LENGTHS if x >= self.table.count)
             length = min(self.size, next(lengths, self.size))
-            many = self.table.count >= _MANY
             make = Worker if name is None else lasting
-            self.known[key] = make(asked, length, self.mesh, self.again, many)
+            self.known[key] = make(
+                asked,
+                length,
+                self.mesh,
+                again=self.again,
+                many=self.table.count >= _MANY,
+                exact=self.exact,
+            )
         return self.known[key]
 
 

@@ -30,8 +30,18 @@ class Worker:
     Configurations on which Python itself has to decide are all answered by plain calls.
     """
 
-    def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool, many: bool):
-        self.asked, self.mesh, self.again, self.many = asked, mesh, again, many
+    def __init__(
+        self,
+        asked: Asked,
+        size: int,
+        mesh: Mesh,
+        *,
+        again: bool,
+        many: bool,
+        exact: bool,
+    ):
+        self.asked, self.mesh, self.again = asked, mesh, again
+        self.many, self.exact = many, exact
         self.problem, self.moving, self.size = asked.problem, asked.moving, size
         self.accelerated = is_accelerator(mesh.devices.flat[0])
         cpus = Mesh(np.asarray(processors()), ("part",)) if self.accelerated else mesh
@@ -172,8 +182,9 @@ class Worker:
         """Plain calls for some rows; what is refused keeps what is known of it."""
         messages, known = {}, dict(found)
         count = len(next(iter(columns.values())))
-        # A sweep that goes on has the bytes of one that was not stopped.
-        with compiled_at_once():
+        # A sweep that goes on has the bytes of one that was not stopped; what is not
+        # kept does not wait for a compiler.
+        with compiled_at_once() if self.exact else contextlib.nullcontext():
             answered = list(self._by_themselves(columns, rows.tolist()))
         for row, answers in answered:
             if isinstance(answers, str):

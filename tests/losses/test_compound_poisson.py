@@ -41,12 +41,17 @@ def _outputs(jumps, rates):
             n += 1
             mass *= r / n
         columns.append(column)
-    found = []
-    for row in itertools.product(*columns):
-        loss, p = drift + mp.fsum(x for x, _ in row), mp.fprod(m for _, m in row)
-        if p * max(1, mp.exp(loss)) > 1e-30:
-            found.append((loss, p, p * mp.exp(loss)))
-    return found
+    larger = lambda loss, p: p * max(1, mp.exp(loss))
+    found = [(drift, mp.mpf(1))]
+    for i, column in enumerate(columns):
+        # What all the others make of it at most.
+        rest = mp.fprod(max(larger(*x) for x in left) for left in columns[i + 1 :])
+        found = [
+            (loss + x, p * mass)
+            for (loss, p), (x, mass) in itertools.product(found, column)
+            if larger(loss + x, p * mass) * rest > 1e-30
+        ]
+    return [(loss, p, p * mp.exp(loss)) for loss, p in found]
 
 
 def _delta(outputs, epsilon):

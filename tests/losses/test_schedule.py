@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
+from fdp_jax.accounting import _table
 from fdp_jax.losses import ScheduleLoss, SubsampledGaussianLoss
 
 
@@ -17,10 +18,10 @@ def _run(noise, prob, num_steps):
 
 
 def test_equal_settings_are_one():
-    """A thousand settings that differ in the last digit are a single one."""
-    count = 1000
+    """A hundred settings that differ in the last digit are a single one."""
+    count = 100
     noise = 1.1 * (1 + 1e-15 * np.random.default_rng(0).uniform(-1, 1, count))
-    many = _run(noise, np.full(count, 0.002), np.full(count, 100)).bounds(delta=1e-6)
+    many = _run(noise, np.full(count, 0.002), np.full(count, 1000)).bounds(delta=1e-6)
     once = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.002, num_steps=100_000)
     one = once.bounds(delta=1e-6)
     assert many.estimate == pytest.approx(float(one.estimate), rel=1e-13)
@@ -53,16 +54,17 @@ def test_order_does_not_matter():
         assert theirs >= each.upper if pessimistic else theirs <= each.lower
 
 
-def test_accounts_of_many_settings_are_schedules():
+def test_accounts_of_many_settings_are_schedules(monkeypatch):
     """With room left over, which holds nothing."""
+    monkeypatch.setattr(_table, "_MANY", 64)
     rng = np.random.default_rng(2)
-    noise, prob = rng.uniform(0.8, 2.0, 1100), rng.uniform(0.002, 0.02, 1100)
-    account = fdp.Accountant(capacity=2048)
+    noise, prob = rng.uniform(0.8, 2.0, 70), rng.uniform(0.002, 0.02, 70)
+    account = fdp.Accountant(capacity=128)
     for s, q in zip(noise, prob, strict=True):
         account = account.step(fdp.PoissonSubsampled(fdp.Gaussian(s), q), count=3)
-    assert account._trimmed().tables[0].capacity == 1280
+    assert account._trimmed().tables[0].capacity == 80
     found = account.bounds(delta=1e-5)
-    whole = _run(noise, prob, np.full(1100, 3)).bounds(delta=1e-5)
+    whole = _run(noise, prob, np.full(70, 3)).bounds(delta=1e-5)
     assert found.estimate == pytest.approx(float(whole.estimate), rel=1e-12)
 
 

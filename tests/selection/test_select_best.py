@@ -331,7 +331,7 @@ def test_composes():
     once = float(tuned.epsilon(delta=1e-6))
     assert once < float(twice.upper) < 2 * once
     assert float(twice.lower) <= 0
-    again = float(fdp.compose(tuned, tuned).bounds(delta=1e-6).upper)
+    again = float(fdp.compose(pair, tuned).bounds(delta=1e-6).upper)
     assert again == pytest.approx(float(twice.upper), rel=1e-14)
 
 
@@ -415,7 +415,7 @@ def test_advantage_is_what_the_curve_implies(noise):
 @pytest.mark.parametrize("law", [Geometric(success_prob=0.1), Poisson(mean=10.0)])
 def test_error_rates_are_those_of_the_profile(law):
     """The best line 1 - delta - e^eps alpha, at a grid of thresholds and beyond."""
-    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    run = fdp.Gaussian(1.5)
     tuned, thresholds = fdp.SelectBest(run, repetitions=law), np.linspace(-4, 4, 65)
     deltas = np.asarray(tuned.delta(epsilon=thresholds))
     for alpha in (1e-3, 0.1, 0.6):

@@ -335,9 +335,8 @@ def test_few_configurations_have_the_programs_of_few_others():
 
 def _worker(problem):
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("part",))
-    return Worker(
-        Asked(problem, ("noise_multiplier",), {}, None), 100, mesh, False, False
-    )
+    asked = Asked(problem, ("noise_multiplier",), {}, None)
+    return Worker(asked, 100, mesh, again=False, many=False, exact=False)
 
 
 def test_devices_make_plain_calls_at_the_same_time():
@@ -386,6 +385,24 @@ def test_many_plain_calls_are_worth_programs_for_speed(count, monkeypatch):
     faster = _compilation.options_here(often=True)
     assert (asked[-1] == faster) is (count == 3)
     assert _compilation.options_here() != faster
+
+
+def test_plain_calls_of_what_is_not_kept_do_not_wait_for_a_compiler(tmp_path):
+    asked = []
+
+    def mechanism(noise_multiplier):
+        asked.append(_compilation._AT_ONCE.get())
+        return fdp.Gaussian(float(noise_multiplier))
+
+    for folder in (None, tmp_path):
+        found = fdp.sweep(
+            mechanism,
+            {"noise_multiplier": [2.0]},
+            queries={"advantage": {"epsilon": 0.0}},
+            folder=folder,
+        )
+        assert found["advantage_estimate"] == pytest.approx(_delta(2.0, 0.0))
+        assert asked[-1] is (folder is not None)
 
 
 def test_an_error_in_a_plain_call_ends_the_others():

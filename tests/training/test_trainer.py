@@ -47,20 +47,22 @@ def plan():
 
 
 def test_plans_of_other_schemes():
+    cyclic = fdp.sampling.CyclicPoisson(0.2, num_groups=2)
     fixed = fdp.sampling.FixedSize(batch_size=10, dataset_size=100)
     asked: dict[str, Any] = {"num_records": 100, "num_epochs": 2.05, "clipping": NORM}
     found = training.Plan.for_target(
-        TARGET, sampling=fixed, relation="replace_one", **asked
+        TARGET, sampling=cyclic, relation="zero_out", **asked
     )
+    assert found.mechanism.relation is fdp.NeighboringRelation.ZERO_OUT
     assert found.num_steps == 21
     assert found.expected_size == 10
     noise: Any = found.mechanism.noise_multiplier
     epsilon = found.mechanism.epsilon(delta=1e-5)
     again = fdp.DPSGD(
         noise_multiplier=0.999 * noise,
-        sampling=fixed,
+        sampling=cyclic,
         num_steps=21,
-        relation="replace_one",
+        relation="zero_out",
     )
     assert epsilon <= 8.0 < again.epsilon(delta=1e-5)
     calls: list[dict[str, Any]] = [
