@@ -49,7 +49,6 @@ from ..mechanisms import (
     AbstractRenyi,
     loss_like,
     needs_no_splitting,
-    resolve,
 )
 from ..selection import SelectBest
 from ._search import Solution, solve
@@ -138,21 +137,26 @@ def _best(
     looks = evaluates_at_once()
     steps, like = _known_of(mechanism, unknown)
     splits = method.name != "grid" and engines.can_split(like)
+    asks = outside_transformations() and method == AUTO and target.at_one_point
+    asks = asks and engines.route(like) == "contour" and not unknown.counts
+    first = method
     if splits and (looks or needs_no_splitting(steps, like)):
-        found = ask(method=dataclasses.replace(method, split=False))
-        if not looks or not holds_anywhere(found.status != Status.TIGHT):
-            return _met(found, mechanism, target, unknown)
-    found = _met(ask(method=method), mechanism, target, unknown)
-    if not looks or method != AUTO or is_traced(found.status):
+        first = dataclasses.replace(method, split=False)
+    found = ask(method=first)
+    doubt = looks and holds_anywhere(found.status != Status.TIGHT)
+    # Of the rates of a law that is split the program is the largest of all.
+    if doubt and first != method and (target.of_profile or not asks):
+        found = ask(method=method)
+    if asks and int(found.status) != Status.TIGHT:
+        start = float(found.value) if np.isfinite(found.value) else unknown.start
+        near = dataclasses.replace(unknown, start=start)
+        other = _by_questions(mechanism, target, near)
+        found = found if int(other.status) == Status.VACUOUS else other
+    found = _met(found, mechanism, target, unknown)
+    looks = looks and method == AUTO and not asks and not is_traced(found.status)
+    if not looks or int(found.status) != Status.LOOSE:
         return found
-    if int(found.status) != Status.LOOSE or engines.route(like) != "contour":
-        return found
-    if target.at_one_point and not unknown.counts and outside_transformations():
-        there = resolve(unknown.put(mechanism, found.value))
-        if there.first is not there.whole:
-            # Of so little noise queries know a closed form, and programs do not.
-            return _by_questions(mechanism, target, unknown)
-    if not like.on_grid:
+    if not like.on_grid or engines.route(like) != "contour":
         return found
     grid = Method("grid")
     held: list[Any] = jax.tree.map(_held, [found, mechanism, target])
@@ -161,28 +165,9 @@ def _best(
         if not meets(completed, made_ready(held[2]), method=grid)[0]:
             return found
     other = ask(method=grid)
-    held.insert(1, jax.tree.map(_held, other))
-    with jax.core.eval_context():
-        by_grid, status = _is_riskier(*held, unknown=unknown)
-    return dataclasses.replace(other if by_grid else found, status=status)
-
-
-def _is_riskier(
-    found: Solved,
-    other: Solved,
-    mechanism: AbstractMechanism,
-    target: AbstractTarget,
-    unknown: Unknown,
-) -> tuple[bool, Array]:
-    """Whether another solution meets the target with less, and the better's status."""
     # Not a number, if the grid has none, is not larger.
-    if bool(found.leaks * other.value > found.leaks * found.value):
-        completed = unknown.put(mechanism, other.value)
-        asked = target.asked(completed)
-        # What is asked next may be answered by other engines than the search's.
-        if asked is None or bool(target.is_met(completed)):
-            return True, (other if asked is None else asked).status
-    return False, found.status
+    better, leaks = jax.tree.map(_held, (other.value, other.leaks))
+    return other if bool(leaks * better > leaks * held[0].value) else found
 
 
 def _known_of(mechanism: AbstractMechanism, unknown: Unknown) -> tuple[tuple, Any]:
@@ -325,7 +310,7 @@ def _rate(
     tight = tight & (found.spare <= _SPARE * _TIGHT)
     tight = tight | unknown.whole | ~found.inside
     if target.at_one_point:
-        tight = tight & (found.width <= _NARROW)
+        tight = tight & (found.width * target.share() <= _NARROW)
     status = jnp.where(tight, Status.TIGHT, Status.LOOSE)
     status = jnp.where(met, status, Status.VACUOUS).astype(jnp.int32)
     binding = dict(zip(target.binds, found.binding, strict=True))

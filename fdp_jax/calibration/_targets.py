@@ -17,6 +17,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._arithmetic import ULP
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -95,6 +96,10 @@ class AbstractTarget(Record):
 
     def question(self) -> tuple[str, Any, Any] | None:
         """A query's argument, its value and the limit of its answer; None as above."""
+
+    def share(self) -> Any:
+        """The relative change of what it limits, over that of its logit."""
+        return 1.0
 
     def is_met(self, mechanism: Any) -> Array | None:
         """Whether a plain query shows that a mechanism meets it; None as in `asked`."""
@@ -320,14 +325,28 @@ class _AbstractRateTarget(AbstractTarget):
 
     def margin(self, loss: Any) -> Margin:
         alpha, log_power, log_beta = self._rates()
-        found = rates_at(Directed.of(loss, self.direction), *both_logs(alpha))
         goal = log_power - log_beta
-        excess = _logit(found.log_tpr, found.log_beta)
+        if isinstance(loss, AbstractGuarantee):
+            # Of the lesser of the two more digits are known.
+            by_power = bool(goal < 0)
+            asked = self._view(loss)._bounds_of("tpr" if by_power else "beta", alpha)
+            share = Interval(asked.lower, asked.estimate, asked.upper)
+            odds = share.map(lambda x: jnp.subtract(*both_logs(x)))
+            odds = odds.widened(lambda x: 16 * ULP * (1 + jnp.abs(x)))
+            excess = odds if by_power else odds.map_down(jnp.negative)
+        else:
+            found = rates_at(Directed.of(loss, self.direction), *both_logs(alpha))
+            excess = _logit(found.log_tpr, found.log_beta)
         return Margin(excess.map(lambda x: x - goal))
 
+    def share(self):
+        return jnp.exp(self._rates()[1 if self.direction == "both" else 2])
+
+    def _view(self, mechanism: Any) -> Any:
+        return mechanism if self.direction == "both" else mechanism.remove
+
     def asked(self, mechanism: Any):
-        view = mechanism if self.direction == "both" else mechanism.remove
-        return view.bounds(alpha=in_full(self, "_rates")[0])
+        return self._view(mechanism).bounds(alpha=in_full(self, "_rates")[0])
 
     def quantity(self) -> str:
         return f"beta at alpha = {float(self._rates()[0]):g}"

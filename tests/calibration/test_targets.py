@@ -14,6 +14,7 @@ import pytest
 from programs import jitted
 from reference import dpsgd_truth
 from scipy import optimize
+from scipy.stats import norm
 
 import fdp_jax as fdp
 from fdp_jax import Status, targets
@@ -104,6 +105,23 @@ def test_round_trip_on_random_configurations(kind):
             continue
         assert int(found.status) == Status.TIGHT
         assert not meets(_run(sigma * 0.999, q, steps), target), (q, steps, u)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "power", "target"),
+    [
+        (0.01, 0.028, targets.ErrorRates(alpha=0.01, beta=0.972)),
+        (0.1, 0.117, targets.Reconstruction(kappa=0.1, value=0.117)),
+    ],
+    ids=["error rates", "reconstruction"],
+)
+def test_rates_of_one_sampled_release(alpha, power, target):
+    # power = (1 - q) alpha + q Phi(1 / noise - z), z the quantile of 1 - alpha.
+    q, z = 0.02, norm.isf(alpha)
+    exact = 1 / (z + norm.ppf((power - (1 - q) * alpha) / q))
+    found = fdp.calibrate(_run(None, q, 1), target, solve_for="noise_multiplier")
+    assert found.status == Status.TIGHT
+    assert float(found.value) == pytest.approx(exact, rel=1e-6)
 
 
 # Jumps with and without a Gaussian part, and counts: what is solved for, and the factor
