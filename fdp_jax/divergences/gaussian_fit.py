@@ -78,7 +78,9 @@ def fitted(
         at_best = profile(loss, nodes.epsilon[best]).estimate
         fitted = _attached(lower[best], nodes.epsilon[best], at_best, delta)
         estimate = jnp.where(closed <= between, root, fitted)
-    tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
+    # The closed form is the smallest mu of Gaussians, sampled or not.
+    exact = all(term.gaussian_precision_adds for term in loss.terms)
+    tight = stop_gradient(exact & (delta == 0))
     mu_lower = jnp.where(tight, closed * (1 - _ROUNDING), lower[best])
     mu_lower = jnp.minimum(stop_gradient(mu_lower), upper)
     return Interval(mu_lower, estimate, upper), regret
@@ -112,11 +114,6 @@ class _Effort(NamedTuple):
 def effort(loss: ComposedLoss) -> _Effort:
     """The number of thresholds looked at for a loss, by its engine."""
     return _Effort(48, 3) if engines.engine_of(loss).coarse else _Effort(192, 4)
-
-
-def _exact_kinds(loss: ComposedLoss) -> Array:
-    """Whether the closed form is the smallest mu: Gaussians, sampled or not."""
-    return jnp.asarray(all(term.gaussian_precision_adds for term in loss.terms))
 
 
 def _range(

@@ -52,25 +52,19 @@ def split_if_loose(
     Without derivative; see `rare_profile`.  A fractional number of steps has the upper
     bounds of the next whole number, where these are less.
     """
+    loose = wanted & jnp.any(width_of(found) > _TOLERANCE)
     middle = epsilons.size // 2
-    full = jax.jit(lambda: _split_at(loss, sign, found, epsilons, middle))
-
-    def split() -> tuple[Profile, Rare]:
-        other, rare = full()
-        both = bounds_in_common(loss, other, found)
-        better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
-        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
-        estimates = select(better, other, found)
-        profile = Profile(
-            between_bounds(both.log_delta, estimates.log_delta),
-            between_bounds(both.log_rest, estimates.log_rest),
-            estimates.log_alpha,
-        )
-        return profile, dataclasses.replace(rare, used=better)
-
-    loose = jnp.any(width_of(found) > _TOLERANCE) & _applies(loss)
-    keep = lambda: (found, zeros_of(full)[1])
-    return lax.cond(wanted & loose, split, keep)
+    other, rare = _split_where(loose, loss, sign, found, epsilons, middle)
+    both = bounds_in_common(loss, other, found)
+    better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
+    better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
+    estimates = select(better, other, found)
+    profile = Profile(
+        between_bounds(both.log_delta, estimates.log_delta),
+        between_bounds(both.log_rest, estimates.log_rest),
+        estimates.log_alpha,
+    )
+    return profile, dataclasses.replace(rare, used=better)
 
 
 def split_where_possible(
@@ -84,9 +78,13 @@ def split_where_possible(
 
     Of the next whole number of steps; whether that is the one asked for `used` says.
     """
-    split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
-    keep = lambda: (known, zeros_of(split)[1])
     loose = width_of(known)[center] > _TOLERANCE
+    return _split_where(loose, loss, sign, known, epsilons, center)
+
+
+def _split_where(loose: Array, loss: ComposedLoss, *args: Any) -> tuple[Profile, Rare]:
+    split = jax.jit(lambda: _split_at(loss, *args))
+    keep = lambda: (args[1], zeros_of(split)[1])
     return lax.cond(loose & _applies(loss), split, keep)
 
 
@@ -112,13 +110,9 @@ def bounds_in_common(loss: ComposedLoss, found: Profile, known: Profile) -> Prof
     """Bounds of a split law together with those that are known, and its estimates."""
     _, fraction = _rounded_up(loss)
     both = select(fraction, capped_profile(known, found), _in_common(known, found))
-
-    def between(bounds: Interval, value: Interval) -> Interval:
-        return Interval(bounds.lower, value.estimate, bounds.upper)
-
     return Profile(
-        between(both.log_delta, found.log_delta),
-        between(both.log_rest, found.log_rest),
+        dataclasses.replace(both.log_delta, estimate=found.log_delta.estimate),
+        dataclasses.replace(both.log_rest, estimate=found.log_rest.estimate),
         found.log_alpha,
     )
 

@@ -159,7 +159,7 @@ class MonteCarlo(_Stated):
         run = read(self.mechanism)
         directions = DIRECTIONS if self.direction == "both" else (self.direction,)
         log_inverse = math.log(len(directions) / self.failure_prob)
-        chunk = self.chunk_size or _chunk(run.shape.num_steps)
+        chunk = self.chunk_size or min(max(_CHUNK // run.shape.num_steps, 256), 8192)
         plan = Plan(self.num_samples, min(chunk, self.num_samples), log_inverse)
         options = _Options(run.shape, plan, directions, query, self.implementation)
         long = self.num_samples * run.shape.num_steps > _CHUNK
@@ -178,10 +178,6 @@ _ENDS = {
     Bound.ESTIMATE: "estimate",
     Bound.PESSIMISTIC: "upper",
 }
-
-
-def _chunk(num_steps: int) -> int:
-    return int(min(max(_CHUNK // num_steps, 256), 8192))
 
 
 class _Options(eqx.Module):

@@ -42,7 +42,7 @@ class Windows(AbstractOverlaps):
         b = self.law.separation
         tables = [_next(self.words, self.length, b, bit) for bit in (0, 1)]
         log_in, log_out = self.law.logs
-        free = jnp.asarray(_free(self.words, b))[:, None]
+        free = np.asarray(self.words)[:, None] & ((1 << (b - 1)) - 1) == 0
         skip = jnp.where(free, log_out, 0.0)
         enter = jnp.where(free, log_in, -jnp.inf)
 
@@ -103,10 +103,6 @@ def _next(words: tuple[int, ...], length: int, b: int, bit: int) -> np.ndarray:
     after = [(w << 1 | bit) & mask for w in words]
     # A state that has to wait never takes part; its entry is not used.
     return np.asarray([place.get(word, 0) for word in after])
-
-
-def _free(words: tuple[int, ...], b: int) -> np.ndarray:
-    return np.asarray([w & ((1 << (b - 1)) - 1) == 0 for w in words])
 
 
 class Chained(AbstractOverlaps):
