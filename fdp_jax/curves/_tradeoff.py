@@ -71,6 +71,8 @@ class _State(eqx.Module):
     step: Int[Array, ""]
     given: Int[Array, ""]
     """How many of the given places were looked at."""
+    falls: Bool[Array, ""]
+    """Whether log-odds fall at the last anchor."""
     place: _Place
     """Where to look next, unless a place is given."""
     nearest: Float[Array, ""]
@@ -125,7 +127,7 @@ def _search_rates(
     def body(state: _State) -> _State:
         index = jnp.minimum(state.given, given - 1)
         place = jax.tree.map(lambda x: x[index], places)
-        near = (state.nearest < _NEAR) & (state.step <= _AT_FIRST)
+        near = state.falls & (state.nearest < _NEAR) & (state.step <= _AT_FIRST)
         follows = near | (state.given >= given)
         place = select(follows, state.place, place)
         test, new = look(place)
@@ -151,6 +153,7 @@ def _search_rates(
         return _State(
             step=state.step + 1,
             given=jnp.where(follows, state.given, state.given + 1),
+            falls=jnp.isfinite(new.pace[middle]),
             place=following,
             nearest=jnp.where(nearer, miss, state.nearest),
             points=points,
@@ -170,6 +173,7 @@ def _search_rates(
     start = _State(
         step=jnp.zeros((), jnp.int32),
         given=jnp.zeros((), jnp.int32),
+        falls=jnp.zeros((), bool),
         place=first,
         nearest=jnp.full_like(target, jnp.inf),
         points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free), free),
