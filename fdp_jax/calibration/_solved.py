@@ -135,20 +135,24 @@ def _best(
     steps, like = _known_of(mechanism, unknown)
     splits = method.name != "grid" and engines.can_split(like)
     of_lines = method == AUTO and engines.route(like) == "contour"
-    asks = of_lines and target.at_one_point and not unknown.counts
-    asks = asks and outside_transformations()
-    first = method
-    if splits and (looks or needs_no_splitting(steps, like)):
-        first = dataclasses.replace(method, split=False)
+    asks = (
+        of_lines
+        and target.at_one_point
+        and not unknown.counts
+        and outside_transformations()
+    )
+    spared = splits and (looks or needs_no_splitting(steps, like))
+    first = dataclasses.replace(method, split=method.split and not spared)
     found = ask(method=first)
     doubt = looks and holds_anywhere(found.status != Status.TIGHT)
     # Of the rates of a law that is split the program is the largest of all.
     if doubt and first != method and (target.of_profile or not asks):
         found = ask(method=method)
     if asks and int(found.status) != Status.TIGHT:
-        start = float(found.value) if np.isfinite(found.value) else unknown.start
-        near = dataclasses.replace(unknown, start=start)
-        other = _by_questions(mechanism, target, near)
+        start = float(np.nan_to_num(np.asarray(found.value), nan=unknown.start))
+        other = _by_questions(
+            mechanism, target, dataclasses.replace(unknown, start=start)
+        )
         found = found if int(other.status) == Status.VACUOUS else other
     found = _met(found, mechanism, target, unknown)
     done = asks or not looks or not of_lines or is_traced(found.status)
@@ -161,12 +165,9 @@ def _best(
         if not meets(completed, made_ready(held[2]), method=grid)[0]:
             return found
     other = ask(method=grid)
-    # Not a number, if the grid has none, is not larger.
-    return (
-        other
-        if bool(held[0].leaks * (_held(other.value) - held[0].value) > 0)
-        else found
-    )
+    # Not a number, if the grid has none, is not further.
+    further = _held(other.value) - held[0].value
+    return other if held[0].leaks * further > 0 else found
 
 
 def _known_of(mechanism: AbstractMechanism, unknown: Unknown) -> tuple[tuple, Any]:
