@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -123,40 +122,41 @@ def _best(
     """The riskier of what the engines can certify, where more than one is asked."""
     if isinstance(mechanism, SelectBest):
         return _by_questions(mechanism, target, unknown)
-    ready = made_ready(target)
-    by_renyi = isinstance(mechanism, AbstractRenyi)
     ask = functools.partial(
         _solve,
         mechanism,
-        ready,
+        made_ready(target),
         unknown=unknown,
         single=jnp.asarray(float_dtype() == np.float32),
     )
-    if by_renyi:
+    if isinstance(mechanism, AbstractRenyi):
         return ask(method=method)
     looks = evaluates_at_once()
     steps, like = _known_of(mechanism, unknown)
     splits = method.name != "grid" and engines.can_split(like)
-    asks = outside_transformations() and method == AUTO and target.at_one_point
-    asks = asks and engines.route(like) == "contour" and not unknown.counts
-    first = method
-    if splits and (looks or needs_no_splitting(steps, like)):
-        first = dataclasses.replace(method, split=False)
+    of_lines = method == AUTO and engines.route(like) == "contour"
+    asks = (
+        of_lines
+        and target.at_one_point
+        and not unknown.counts
+        and outside_transformations()
+    )
+    spared = splits and (looks or needs_no_splitting(steps, like))
+    first = dataclasses.replace(method, split=method.split and not spared)
     found = ask(method=first)
     doubt = looks and holds_anywhere(found.status != Status.TIGHT)
     # Of the rates of a law that is split the program is the largest of all.
     if doubt and first != method and (target.of_profile or not asks):
         found = ask(method=method)
     if asks and int(found.status) != Status.TIGHT:
-        start = float(found.value) if np.isfinite(found.value) else unknown.start
-        near = dataclasses.replace(unknown, start=start)
-        other = _by_questions(mechanism, target, near)
+        start = float(np.nan_to_num(np.asarray(found.value), nan=unknown.start))
+        other = _by_questions(
+            mechanism, target, dataclasses.replace(unknown, start=start)
+        )
         found = found if int(other.status) == Status.VACUOUS else other
     found = _met(found, mechanism, target, unknown)
-    looks = looks and method == AUTO and not asks and not is_traced(found.status)
-    if not looks or int(found.status) != Status.LOOSE:
-        return found
-    if not like.on_grid or engines.route(like) != "contour":
+    done = asks or not looks or not of_lines or is_traced(found.status)
+    if done or not like.on_grid or int(found.status) != Status.LOOSE:
         return found
     grid = Method("grid")
     held: list[Any] = jax.tree.map(_held, [found, mechanism, target])
@@ -165,9 +165,9 @@ def _best(
         if not meets(completed, made_ready(held[2]), method=grid)[0]:
             return found
     other = ask(method=grid)
-    # Not a number, if the grid has none, is not larger.
-    better, leaks = jax.tree.map(_held, (other.value, other.leaks))
-    return other if bool(leaks * better > leaks * held[0].value) else found
+    # Not a number, if the grid has none, is not further.
+    further = _held(other.value) - held[0].value
+    return other if held[0].leaks * further > 0 else found
 
 
 def _known_of(mechanism: AbstractMechanism, unknown: Unknown) -> tuple[tuple, Any]:
@@ -324,19 +324,6 @@ def _held(x: Any) -> Any:
     return stop_gradient(x) if is_traced(x) else x
 
 
-def margin_of(
-    asked: tuple[AbstractMechanism | SelectBest, AbstractTarget], unknown: Unknown
-) -> Callable[[Any], Margin]:
-    """The margin as a function of the unknown, by plain calls."""
-    mechanism, target = asked
-
-    def margin(value: Any) -> Margin:
-        with jax.disable_jit(False):
-            return target.margin(unknown.put(mechanism, value))
-
-    return margin
-
-
 def _by_questions(
     mechanism: AbstractMechanism | SelectBest, target: AbstractTarget, unknown: Unknown
 ) -> Solved:
@@ -346,18 +333,16 @@ def _by_questions(
     moving = [i for i, x in enumerate(leaves) if is_traced(x)]
     single = np.asarray(float_dtype() == np.float32)
 
-    def excess(t: Any, *moved: Any) -> Array:
-        full = list(held)
-        for i, x in zip(moving, moved, strict=True):
-            full[i] = x
-        at = margin_of(jax.tree.unflatten(structure, full), unknown)(unknown.at(t))
-        return at.excess.estimate
+    def margin(value: Any, *moved: Any) -> Margin:
+        known = dict(enumerate(held)) | dict(zip(moving, moved, strict=False))
+        run, goal = jax.tree.unflatten(structure, known.values())
+        with jax.disable_jit(False):
+            return goal.margin(unknown.put(run, value))
 
+    excess = lambda t, *moved: margin(unknown.at(t), *moved).excess.estimate
     with jax.core.eval_context(), jax.enable_x64(True):
-        margin = margin_of(jax.tree.unflatten(structure, held), unknown)
-        rough = lambda t: margin(unknown.at(t)).excess.estimate
         with jax.disable_jit():  # loops of Python
-            found, leaks = solve(margin, rough, unknown, len(target.binds))
+            found, leaks = solve(margin, excess, unknown, len(target.binds))
         slopes = []
         if moving and not unknown.whole:
             at = found.t, *(jnp.asarray(held[i]) for i in moving)

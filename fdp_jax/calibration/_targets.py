@@ -330,9 +330,10 @@ class _AbstractRateTarget(AbstractTarget):
             # Of the lesser of the two more digits are known.
             by_power = bool(goal < 0)
             asked = self._view(loss)._bounds_of("tpr" if by_power else "beta", alpha)
-            share = Interval(asked.lower, asked.estimate, asked.upper)
-            odds = share.map(lambda x: jnp.subtract(*both_logs(x)))
-            odds = odds.widened(lambda x: 16 * ULP * (1 + jnp.abs(x)))
+            ends = asked.lower, asked.estimate, asked.upper
+            odds = Interval(*(jnp.subtract(*both_logs(x)) for x in ends)).widened(
+                lambda x: 16 * ULP * (1 + jnp.abs(x))
+            )
             excess = odds if by_power else odds.map_down(jnp.negative)
         else:
             found = rates_at(Directed.of(loss, self.direction), *both_logs(alpha))

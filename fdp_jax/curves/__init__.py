@@ -51,6 +51,7 @@ from ._doubts import (
 )
 from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee
+from ._nodes import profile_by_rows as profile_by_rows
 from ._queries import (
     ProfilePoint as ProfilePoint,
     at_any_length as at_any_length,

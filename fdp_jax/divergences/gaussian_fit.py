@@ -12,12 +12,14 @@ from .. import engines
 from .._internal._implicit import implicit_root
 from .._internal._roots import root_between
 from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
-from ..curves import Bounds, Subject
+from ..curves import Bounds, Subject, over_signs, profile_by_rows, signs_of
 from ..engines import Interval
 from ..losses import ComposedLoss, GaussianForm
 from ..losses.log_moment import counted, finite_mass, largest_finite, log_unseen
 
 _ROUNDS = 2
+_PARTS = 2
+"""Compositions on the grid that serve all thresholds of a round."""
 _PEAKS = 4
 """Local maxima around which the regret is searched."""
 _STRETCH = 3.0
@@ -44,9 +46,16 @@ class _Nodes(eqx.Module):
         return _Nodes(epsilon[order], lower, jax.lax.cummin(upper[order]))
 
 
-def profile(loss: ComposedLoss, epsilon: Array) -> Bounds:
-    """Log delta of the worst direction at some thresholds."""
-    return Subject(loss)._bounds_of("log_delta", epsilon)
+def profile(loss: ComposedLoss, epsilon: Array) -> Interval | Bounds:
+    """Log delta of the worst direction at one threshold, or at rising ones.
+
+    A composition on the grid takes long, and serves those around it.
+    """
+    if not (epsilon.ndim and engines.engine_of(loss).coarse):
+        return Subject(loss)._bounds_of("log_delta", epsilon)
+    rows = epsilon.reshape(_PARTS, -1)
+    at = lambda sign: profile_by_rows(loss, sign, rows).log_delta
+    return over_signs(at, signs_of(loss, "both")).map(lambda x: jnp.max(x, axis=0))
 
 
 def fitted_mu(loss: ComposedLoss, delta: Float[Array, ""], *, plain: bool) -> Interval:

@@ -141,7 +141,13 @@ class _PreparedPlan(OnePlan):
     sums: LawSums
 
     def log_delta(self, loss, epsilons):
-        return _log_delta(self.sums, epsilons)
+        asked = jnp.minimum(epsilons, _FARTHEST)
+        found, most = (
+            _log_delta(self.sums, asked),
+            most_log_delta(loss, self.sign, epsilons),
+        )
+        lower = jnp.where(asked < epsilons, -jnp.inf, found.lower)
+        return _between(lower, found.estimate, jnp.fmin(found.upper, most))
 
 
 def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:

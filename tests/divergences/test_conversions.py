@@ -335,3 +335,12 @@ def test_gradient_of_the_regret_follows_the_kink(place):
 
     found = _slopes_of_regret(*place)
     np.testing.assert_allclose(found, jax.grad(truth, (0, 1))(*place), rtol=1e-8)
+
+
+def test_mu_on_the_grid():
+    """Compositions serve all thresholds of a round; mu = 2 Phi^-1(3/4) is known."""
+    answer = fdp.FromProbabilities([0.75, 0.25], [0.25, 0.75])
+    found = fdp.divergences.gdp(answer.using("grid"), delta=1e-10)
+    exact = float(_mu_of_pure(math.log(3)))
+    assert found.mu_lower <= exact <= found.mu * (1 + 1e-9)
+    assert float(found.mu) == pytest.approx(exact, rel=1e-6)

@@ -17,8 +17,10 @@ from programs import jitted
 from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq
 from scipy.special import ndtr
+from scipy.stats import norm
 
 import fdp_jax as fdp
+from fdp_jax import engines
 from fdp_jax.losses import RandomAllocationLoss
 from fdp_jax.losses._random_allocation._component import cells, component, lowered
 from fdp_jax.losses._random_allocation._law import _beyond
@@ -591,3 +593,21 @@ def test_a_table_is_one_law_for_all_moments():
     found, again = jitted(lambda x: (each(x.tabulated()), each(x)))(loss)
     np.testing.assert_allclose(found, again, rtol=1e-12)
     np.testing.assert_allclose(found[2][1], np.log1p(np.expm1(0.25) / 10), rtol=1e-3)
+
+
+def test_prepared_sums_at_thresholds_whose_powers_overflow():
+    """All of t noises are below a place if the record leaks more than epsilon."""
+    t, noise = 10, 0.04
+    epsilon = np.asarray([345.0, 400.0, 720.0, 800.0, 1500.0])
+    scheme = fdp.sampling.RandomAllocation(num_batches=t)
+    run = fdp.DPSGD(noise_multiplier=noise, sampling=scheme, num_steps=t)
+    with jax.enable_x64(True):
+        loss, signs = run.loss(), jnp.asarray([1.0, -1.0])
+        plans = engines.prepare(loss, signs, jnp.zeros(()))
+        ask = functools.partial(engines.log_delta_from, loss, epsilons=epsilon)
+        found = jax.lax.map(lambda plan: ask(prepared=plan), plans)
+    # log mean exp(z_i / noise) < 1 / (2 noise^2) - epsilon with a spare factor of e.
+    place = noise * (0.5 / noise**2 - epsilon - 1)
+    least = t * norm.logcdf(place) + math.log1p(-math.exp(-1))
+    assert np.all(np.asarray(found.lower) <= np.asarray(found.upper))
+    assert np.all(np.asarray(found.upper)[1] >= least)
