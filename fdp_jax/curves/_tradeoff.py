@@ -125,8 +125,7 @@ def _search_rates(
         return (state.step < given + _MORE) & ~exhausted & ~done
 
     def body(state: _State) -> _State:
-        index = jnp.minimum(state.given, given - 1)
-        place = jax.tree.map(lambda x: x[index], places)
+        place = jax.tree.map(lambda x: x[jnp.minimum(state.given, given - 1)], places)
         near = state.falls & (state.nearest < _NEAR) & (state.step <= _AT_FIRST)
         follows = near | (state.given >= given)
         place = select(follows, state.place, place)
@@ -143,10 +142,8 @@ def _search_rates(
             # Tangents cross next to a kink, of which a secant only makes one end move.
             turn = state.step % 2 == 0
             inside, smooth = _inside(points, following, target)
-            later = select(turn, following, inside)
-            later = select(follows, later, state.place)
-            following = select(nearer, following, later)
-            following = select(smooth, inside, following)
+            later = select(follows, select(turn, following, inside), state.place)
+            following = select(smooth, inside, select(nearer, following, later))
         middle = new.threshold.size // 2
         own = tuple(x.estimate[middle] for x in (new.rates.log_beta, new.rates.log_tpr))
         better = _is_better(own, state.rates, place.kink) | (state.step == 0)

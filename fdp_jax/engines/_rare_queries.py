@@ -53,8 +53,7 @@ def split_if_loose(
     bounds of the next whole number, where these are less.
     """
     loose = wanted & jnp.any(width_of(found) > _TOLERANCE)
-    middle = epsilons.size // 2
-    other, rare = _split_where(loose, loss, sign, found, epsilons, middle)
+    other, rare = _split_where(loose, loss, sign, found, epsilons, epsilons.size // 2)
     both = bounds_in_common(loss, other, found)
     better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
     better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))

@@ -238,11 +238,6 @@ def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> No
         )
 
 
-def _tuple_of(mechanisms: Any) -> tuple[Any, ...]:
-    wanted = Iterable, "a sequence of mechanisms"
-    return tuple(_checks.instance("mechanisms", mechanisms, *wanted))
-
-
 class RevealedMixture(AbstractWrapped):
     """One of several mechanisms, chosen at random; which one is told.
 
@@ -266,7 +261,11 @@ class RevealedMixture(AbstractWrapped):
         0.269717
     """
 
-    mechanisms: Any = eqx.field(converter=_tuple_of)
+    mechanisms: Any = eqx.field(
+        converter=lambda x: tuple(
+            _checks.instance("mechanisms", x, Iterable, "a sequence of mechanisms")
+        )
+    )
     probs: Any = several("probs", _checks.probabilities, PROBABILITIES, kw_only=True)
 
     def __check_init__(self):

@@ -182,16 +182,11 @@ class _LargestBatch(_Nothing):
         shifts = (0.0, 1.0) if self.relation is REPLACE_ONE else (1.0, 2.0)
         low, high = -_REACH * noise, shifts[1] + _REACH * noise
         cuts = low + jnp.arange(1, _BINS) / _BINS * (high - low)
-        log_p, log_q = (
-            _bins(_log_below(cuts, noise, batches, shift)) for shift in shifts
-        )
+        # Of no sum being above a cut; one of them is shifted.
+        others = (batches - 1) * log_ndtr(cuts / noise)
+        log_p, log_q = (_bins(log_ndtr((cuts - x) / noise) + others) for x in shifts)
         count = jnp.where(released, 1.0, 0.0)
         return ComposedLoss((AtomicLoss(log_p, log_q),), (count,), single=True)
-
-
-def _log_below(cuts: Array, noise: Array, batches: Array, shift: float) -> Array:
-    """Log of the probability that no sum is above a cut; one of them is shifted."""
-    return log_ndtr((cuts - shift) / noise) + (batches - 1) * log_ndtr(cuts / noise)
 
 
 def _bins(log_below: Array) -> Array:

@@ -251,11 +251,6 @@ def _kept(values: np.ndarray) -> np.ndarray:
     return np.asarray(texts, object)
 
 
-def _plain(value: Any) -> Any:
-    """The argument of a query as JSON has it: numbers, or the name of a column."""
-    return value if isinstance(value, str) else value.tolist()
-
-
 def _numbers(table: Configurations) -> tuple[str, ...]:
     return tuple(name for name in table.names if table.kind(name).kind in "fiu")
 
@@ -301,7 +296,9 @@ def _manifest(workers: _Workers) -> dict[str, Any]:
         "chunk_size": size,
         "names": list(table.names),
         "queries": {
-            x.label: {} if x.argument is None else {x.argument: _plain(x.value)}
+            x.label: {}
+            if x.argument is None
+            else {x.argument: x.value if isinstance(x.value, str) else x.value.tolist()}
             for x in workers.problem.queries
         },
         "axes": {name: _kept(x).tolist() for name, x in table.axes.items()},

@@ -107,7 +107,9 @@ def fit(
         history.append(row)
         if checkpoint is not None:
             trainer.save(checkpoint, state)
-        _show(bar, row | {"loss": float(seen.loss)})
+        row = row | {"loss": float(seen.loss)}
+        if hasattr(bar, "set_postfix"):
+            bar.set_postfix({k: f"{x:.4g}" for k, x in row.items() if k != "step"})
     return Trained(state.model, plan.after(state.step), state, tuple(history))
 
 
@@ -130,9 +132,3 @@ def _last_step(plan: Plan, until: AbstractTarget | None) -> int:
     )
     found = calibrate(plan.mechanism, until, solve_for="num_steps", whole=True)
     return min(int(found.value), plan.num_steps)
-
-
-def _show(bar: Any, row: dict[str, float]) -> None:
-    if hasattr(bar, "set_postfix"):
-        shown = {name: f"{x:.4g}" for name, x in row.items() if name != "step"}
-        bar.set_postfix(shown)
