@@ -94,7 +94,7 @@ def fit(
     data = trainer.shard(data)
     history: list[dict[str, float]] = []
     first = int(state.step)
-    bar = with_bar(range(first + 1, last + 1), progress, initial=first, total=last)
+    bar: Any = with_bar(range(first + 1, last + 1), progress, initial=first, total=last)
     for done in bar:
         state, seen = trainer.step(state, data)
         if done % often and done != last:

@@ -604,7 +604,8 @@ def test_prepared_sums_at_thresholds_whose_powers_overflow():
     with jax.enable_x64(True):
         loss, signs = run.loss(), jnp.asarray([1.0, -1.0])
         plans = engines.prepare(loss, signs, jnp.zeros(()))
-        ask = functools.partial(engines.log_delta_from, loss, epsilons=epsilon)
+        at = jnp.asarray(epsilon)
+        ask = functools.partial(engines.log_delta_from, loss, epsilons=at)
         found = jax.lax.map(lambda plan: ask(prepared=plan), plans)
     # log mean exp(z_i / noise) < 1 / (2 noise^2) - epsilon with a spare factor of e.
     place = noise * (0.5 / noise**2 - epsilon - 1)
