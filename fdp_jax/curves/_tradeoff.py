@@ -288,7 +288,8 @@ def _inside(
     share = jnp.where(known, (above - target) / (above - below), 0.5)
     # Of the threshold as a function of the log-odds, over the slope between the two.
     begin, end = (x * (above - below) / (right - left) for x in (begin, end))
-    smooth = known & (jnp.maximum(begin, end) < 3)
+    # Rounding may have put the right one on the left.
+    smooth = known & (left < right) & (jnp.maximum(begin, end) < 3)
     bend = (1 - share) * (begin - 1) - share * (end - 1)
     curved = share + share * (1 - share) * jnp.where(smooth, bend, 0.0)
     share = jnp.where(smooth, curved, jnp.clip(share, 0.02, 0.98))
