@@ -1787,7 +1787,7 @@ EXCEPTIONS = {
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
         targets.AbstractTarget.asked targets.AbstractTarget.is_met
-        targets.AbstractTarget.question
+        targets.AbstractTarget.question targets.AbstractTarget.share
         targets.AbstractTarget.is_missed
         targets.AbstractTarget.binds targets.AbstractTarget.margin
         targets.AbstractTarget.proxy targets.AbstractTarget.reachable
