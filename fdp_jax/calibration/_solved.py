@@ -62,7 +62,7 @@ _SPARE = 100
 _NUDGES, _FIRST_NUDGE = 8, 1e-12
 """Steps, and the first one's relative size, in which a value is moved until met."""
 _NARROW = 1e-6
-"""Width of the certificate, as a difference of logits, that queries call certified."""
+"""Width of the certificate that queries call certified, relative to what is limited."""
 
 
 class Solved(eqx.Module):
@@ -149,7 +149,7 @@ def _best(
     if doubt and first != method and (target.of_profile or not asks):
         found = ask(method=method)
     if asks and int(found.status) != Status.TIGHT:
-        start = float(np.nan_to_num(np.asarray(found.value), nan=unknown.start))
+        start = float(found.value if np.isfinite(found.value) else unknown.start)
         other = _by_questions(
             mechanism, target, dataclasses.replace(unknown, start=start)
         )

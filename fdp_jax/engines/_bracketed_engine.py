@@ -142,12 +142,14 @@ class _PreparedPlan(OnePlan):
 
     def log_delta(self, loss, epsilons):
         asked = jnp.minimum(epsilons, _FARTHEST)
-        found, most = (
-            _log_delta(self.sums, asked),
-            most_log_delta(loss, self.sign, epsilons),
+        found = _log_delta(self.sums, asked)
+        # Of farther thresholds nothing is known but that delta is no larger there.
+        most = most_log_delta(loss, self.sign, epsilons)
+        return _between(
+            jnp.where(asked < epsilons, -jnp.inf, found.lower),
+            found.estimate,
+            jnp.fmin(found.upper, most),
         )
-        lower = jnp.where(asked < epsilons, -jnp.inf, found.lower)
-        return _between(lower, found.estimate, jnp.fmin(found.upper, most))
 
 
 def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:

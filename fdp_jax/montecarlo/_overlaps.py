@@ -42,7 +42,8 @@ class Windows(AbstractOverlaps):
         b = self.law.separation
         tables = [_next(self.words, self.length, b, bit) for bit in (0, 1)]
         log_in, log_out = self.law.logs
-        free = np.asarray(self.words)[:, None] & ((1 << (b - 1)) - 1) == 0
+        # Integers of Python: words may be longer than those of NumPy.
+        free = np.asarray([[w & ((1 << (b - 1)) - 1) == 0] for w in self.words])
         skip = jnp.where(free, log_out, 0.0)
         enter = jnp.where(free, log_in, -jnp.inf)
 
