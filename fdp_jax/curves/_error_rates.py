@@ -30,18 +30,20 @@ def rates_at(
     log_alpha: Array,
     log_tnr: Array,
     thresholds: Float[Array, " e"],
-) -> tuple[Rates, Float[Array, " e"]]:
+    *,
+    anew: bool,
+) -> tuple[Rates, Float[Array, " e"], AbstractPlan]:
     """Logs of 1 - delta - e^eps alpha and its complement, for the worse direction.
 
-    With the log-odds of P(X > eps), an estimate.
+    With the log-odds of P(X > eps), an estimate, and the plans with what was found out.
     """
     negative = test.anchor < 0
     distance = jnp.where(negative, -thresholds, thresholds)
     if_kink = jnp.where(test.kink, stop_gradient(distance), distance)
-    found = engines.profile(loss, test.plans, if_kink)
+    found, plans = engines.profile(loss, test.plans, if_kink, anew=anew)
     point = point_beside(thresholds, negative, found.log_delta, found.log_rest)
     odds = _log_odds(found, distance, negative)
-    return line_of(point, thresholds, log_alpha, log_tnr), odds
+    return line_of(point, thresholds, log_alpha, log_tnr), odds, plans
 
 
 def _log_odds(
@@ -84,7 +86,8 @@ def scaled_rates_at(
     loss, log_alpha, log_tnr = args
     test, logs = aux
     threshold = _carried(loss, test.anchor) + jnp.log1p(share)
-    found, _ = rates_at(loss, test, log_alpha, log_tnr, jnp.atleast_1d(threshold))
+    at = jnp.atleast_1d(threshold)
+    found, *_ = rates_at(loss, test, log_alpha, log_tnr, at, anew=False)
     beta, tpr = (
         jnp.exp(x.estimate - log).reshape(share.shape)
         for x, log in zip((found.log_beta, found.log_tpr), logs, strict=True)

@@ -83,7 +83,7 @@ def _seen(
     _, loss = engines.neutral(dataclasses.replace(loss, method=method))
     anchor = 0.5 * (epsilons[0] + epsilons[-1])
     local = engines.plan(loss, sign[None], anchor, stop_gradient(epsilons[-1] - anchor))
-    return _consistent(engines.profile(loss, local, epsilons))
+    return _consistent(engines.profile(loss, local, epsilons)[0])
 
 
 def _split(loss: ComposedLoss, sign: Array, grid: Array, state: _State) -> _State:

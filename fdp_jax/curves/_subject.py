@@ -42,9 +42,8 @@ class Directed(AbstractPointwise):
         # What the plan and the profile both need of it is calculated once.
         _, safe = engines.neutral(self.loss)
         seen = jnp.where(negative, -self.signs, self.signs)
-        found = engines.profile(
-            safe, engines.plan(safe, seen, distance), distance[None]
-        )
+        local = engines.plan(safe, seen, distance)
+        found, _ = engines.profile(safe, local, distance[None])
         log_delta, log_rest = jax.tree.map(
             lambda x: x[0], (found.log_delta, found.log_rest)
         )

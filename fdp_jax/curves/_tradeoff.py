@@ -21,7 +21,8 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import optimum_or_kink
 from .._internal._interval import sound
 from .._internal._logs import LOG_HALF
-from ..engines import Interval, select
+from .._internal._shapes import zeros_of
+from ..engines import AbstractPlan, Interval, select
 from ..losses import ComposedLoss
 from ._error_rates import Test, kink_beside, rates_at, scaled_rates_at
 from ._queries import over_signs
@@ -35,6 +36,8 @@ _COARSE_STEPS = 1e-3, 1e-2, 3e-2
 _NEAR, _AT_FIRST = 4.0, 5
 """Distance in log-odds from which on the search goes on before it looks at all of the
 given places, and for how many steps."""
+_SERVED = 2.0
+"""How far a plan's anchor may be from another one, on the scale of the profile."""
 _MORE = 12
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
@@ -78,6 +81,9 @@ class _State(eqx.Module):
     nearest: Float[Array, ""]
     """How far the log-odds at an anchor are from the target, at least."""
     points: _Points
+    planned: Float[Array, ""]
+    """The anchor for which the last plans were made; infinite if there are none."""
+    test: Test
     best: Test
     rates: tuple[Float[Array, ""], Float[Array, ""]]
     """Log beta and log power at the best anchor, estimates."""
@@ -112,11 +118,14 @@ def _search_rates(
     logs, target = (log_alpha, log_tnr), log_alpha - log_tnr
     given = places.anchor.size
     first = jax.tree.map(lambda x: x[0], places)
-    coarse = engines.engine_of(loss).coarse
+    engine = engines.engine_of(loss)
+    coarse = engine.coarse
 
     @jax.jit
-    def look(place: _Place) -> tuple[Test, _Points]:
-        return _look(loss, signs, logs, place)
+    def look(
+        place: _Place, last: tuple[Array, AbstractPlan] | None
+    ) -> tuple[Test, _Points, Array]:
+        return _look(loss, signs, logs, place, last)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
         seen = state.given >= given
@@ -129,7 +138,8 @@ def _search_rates(
         near = state.falls & (state.nearest < _NEAR) & (state.step <= _AT_FIRST)
         follows = near | (state.given >= given)
         place = select(follows, state.place, place)
-        test, new = look(place)
+        last = (state.planned, state.test.plans) if engine.anchored else None
+        test, new, planned = look(place, last)
         slot = state.step * new.threshold.size
         points = jax.tree.map(
             lambda all, x: lax.dynamic_update_slice(all, x, (slot,)), state.points, new
@@ -154,15 +164,16 @@ def _search_rates(
             place=following,
             nearest=jnp.where(nearer, miss, state.nearest),
             points=points,
+            planned=planned,
+            test=test,
             best=select(better, test, state.best),
             rates=select(better, own, state.rates),
             settled=state.settled | settled,
             found=best_of(points.threshold, points.rates, *logs),
         )
 
-    shape = jax.eval_shape(look, first)
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape[0])
-    size = (given + _MORE) * shape[1].threshold.size
+    empty, new, planned = zeros_of(look, first, None)
+    size = (given + _MORE) * new.threshold.size
     free = jnp.full(size, jnp.inf, target.dtype)
     unknown = Interval(-free, free, free)
     none = jnp.zeros_like(target)
@@ -174,6 +185,8 @@ def _search_rates(
         place=first,
         nearest=jnp.full_like(target, jnp.inf),
         points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free), free),
+        planned=planned + jnp.inf,
+        test=empty,
         best=empty,
         rates=(none, none),
         settled=jnp.zeros((), bool),
@@ -218,17 +231,32 @@ def _look(
     signs: Float[Array, " s"],
     logs: tuple[Array, Array],
     place: _Place,
-) -> tuple[Test, _Points]:
-    """The profile around an anchor."""
+    last: tuple[Array, AbstractPlan] | None,
+) -> tuple[Test, _Points, Array]:
+    """The profile around an anchor, and that for which its plans were made.
+
+    The last ones do if theirs is near.
+    """
     _, loss = engines.neutral(loss)
     seen = jnp.where(place.anchor < 0, -signs, signs)
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale
-    plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
+    fresh = lambda: engines.plan(loss, seen, jnp.abs(place.anchor), reach)
+    if last is None:
+        planned, plans = place.anchor, fresh()
+    else:
+        planned, plans = last
+        near = jnp.abs(place.anchor - planned) < _SERVED * place.scale
+        near = near & ((place.anchor < 0) == (planned < 0))
+        # What a plan lacks was found out for the last one, and may do.
+        again = lambda: eqx.combine(fresh(), plans)
+        plans = lax.cond(near, lambda: plans, again)
+        planned = jnp.where(near, planned, place.anchor)
     test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
-    found, odds = rates_at(loss, test, *logs, thresholds)
+    found, odds, plans = rates_at(loss, test, *logs, thresholds, anew=True)
+    test = dataclasses.replace(test, plans=plans)
     found = Rates(
         *(sound(x, -jnp.inf, jnp.inf) for x in (found.log_beta, found.log_tpr))
     )
@@ -236,7 +264,8 @@ def _look(
     fall, width = (x[-1] - x[0] for x in (odds, thresholds))
     falls = jnp.isfinite(fall) & (fall < -_FLAT)
     pace = jnp.where(falls, width / jnp.where(falls, -fall, 1.0), jnp.inf)
-    return test, _Points(thresholds, found, odds, jnp.full_like(odds, pace))
+    new = _Points(thresholds, found, odds, jnp.full_like(odds, pace))
+    return test, new, planned
 
 
 def _following(

@@ -64,12 +64,14 @@ class ContourPlan(AbstractPlan):
         split = lambda: rare_profile(loss, rare, epsilons)
         return lax.cond(rare.used, split, full)
 
-    def search(self, loss, epsilons, least):
+    def search(self, loss, epsilons, least, *, anew=True):
         found = self._near(loss, epsilons)
-        if not splits(loss):
+        anew = anew and splits(loss)
+        if self.rare is None and not anew:
             return found, self
         wanted = ~jnp.all(found.log_delta.upper < least)
-        found, rare = split_if_loose(loss, self.sign, epsilons, found, wanted)
+        asked = loss, self.sign, epsilons, found, wanted
+        found, rare = split_if_loose(*asked, self.rare, anew)
         return found, ContourPlan(self.sign, self.line, rare)
 
     def log_delta(self, loss, epsilons):

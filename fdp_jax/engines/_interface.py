@@ -26,6 +26,8 @@ class AbstractPlan(eqx.Module):
         loss: ComposedLoss,
         epsilons: Float[Array, " e"],
         least: Float[Array, " e"],
+        *,
+        anew: bool = True,
     ) -> "tuple[Profile, AbstractPlan]":
         """One direction's profile without derivative, and the plan for that.
 
@@ -34,6 +36,7 @@ class AbstractPlan(eqx.Module):
             epsilons: Thresholds >= 0.
             least: What another direction leaks at least; one that leaks less everywhere
                 needs no more than a bound that says so.
+            anew: Whether to look for another plan where this one leaves doubt.
         """
         return self.profile(loss, epsilons), self
 

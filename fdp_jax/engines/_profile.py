@@ -5,6 +5,8 @@ one by construction; see `engine_of`.  Thresholds are eps >= 0: by
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -39,15 +41,20 @@ def plan(
 
 
 def profile(
-    loss: ComposedLoss, local: AbstractPlan, epsilons: Float[Array, " e"]
-) -> Profile:
+    loss: ComposedLoss,
+    local: AbstractPlan,
+    epsilons: Float[Array, " e"],
+    *,
+    anew: bool = True,
+) -> tuple[Profile, AbstractPlan]:
     """The worst direction's delta and 1 - delta at thresholds near a plan's.
 
     Differentiable in the loss and in the thresholds, which are >= 0 but for a small
-    step.
+    step.  Also the plan with what was found out on the way.
     """
     nothing, loss = neutral(loss)
-    found, local, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
+    fixed = stop_gradient((loss, local, epsilons))
+    found, local, worst = (_search_profile if anew else _see_profile)(*fixed)
     # One direction leaks most (ties aside): it has the derivative.
     estimates = known_value(
         _estimates,
@@ -60,12 +67,11 @@ def profile(
         Interval(found.log_rest.lower, estimates[1], found.log_rest.upper),
         found.log_alpha,
     )
-    return select(nothing, no_release(epsilons), result)
+    return select(nothing, no_release(epsilons), result), local
 
 
-@one_by_one
-def _search_profile(
-    loss: ComposedLoss, local: AbstractPlan, epsilons: Array
+def _searched(
+    loss: ComposedLoss, local: AbstractPlan, epsilons: Array, *, anew: bool = True
 ) -> tuple[Profile, AbstractPlan, Array]:
     """The profile without derivative, and the index of the worst direction.
 
@@ -75,7 +81,7 @@ def _search_profile(
     def step(
         least: Array, one: AbstractPlan
     ) -> tuple[Array, tuple[Profile, AbstractPlan]]:
-        found, one = one.search(loss, epsilons, least)
+        found, one = one.search(loss, epsilons, least, anew=anew)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
@@ -91,6 +97,8 @@ def _search_profile(
     return Profile(log_delta, log_rest, found.log_alpha[worst]), local, worst
 
 
+_search_profile = one_by_one(_searched)
+_see_profile = one_by_one(functools.partial(_searched, anew=False))
 _search_split = one_by_one(split_where_possible)
 
 

@@ -34,7 +34,15 @@ from ..losses._subsampled_gaussian._band import BandLoss
 from ..losses._subsampled_gaussian._band_place import Place
 from ..losses._subsampled_gaussian._band_tails import log_outside
 from ._bounds import Profile, largest_loss, select
-from ._line_mesh import Mesh, Place as LinePlace, Stack, chernoff_mesh, locate, prepared
+from ._line_mesh import (
+    SHIFTS,
+    Mesh,
+    Place as LinePlace,
+    Stack,
+    chernoff_mesh,
+    locate,
+    prepared,
+)
 from ._line_queries import Seen, see
 from ._line_slopes import log_value
 from ._lines import Line, make_line
@@ -49,9 +57,12 @@ from ._rare_cuts import (
     outer_cuts,
     scales_of,
 )
+from ._root import step_within
 
 _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
+_ABOUT = 1.5
+"""How far log delta may be from its target where a threshold is moved."""
 LEAST = -800.0
 """log delta below which no effort is made."""
 
@@ -61,6 +72,8 @@ class Rare(eqx.Module):
 
     used: Bool[Array, ""]
     """Whether it was prepared, for there was a need."""
+    width: Float[Array, ""]
+    """Of the bracket of log delta where it was made for; 0 before that is known."""
     sign: Float[Array, ""]
 
     parts: BandLoss
@@ -85,49 +98,80 @@ def _composed(part: BandLoss) -> ComposedLoss:
 
 @jax.jit
 def plan_rare(
-    step, count: Array, sign: Array, epsilon: Array, log_delta: Array
+    step,
+    count: Array,
+    sign: Array,
+    epsilon: Array,
+    log_delta: Array,
+    span: tuple[Array, Array] | None = None,
 ) -> Rare:
-    """Chooses the cuts for a threshold; log_delta is a first guess of delta's there."""
-    step, count, sign, epsilon, log_delta = stop_gradient(
-        (step, count, sign, epsilon, log_delta)
+    """Chooses the cuts for a threshold.
+
+    Args:
+        step: The loss of one step.
+        count: Number of steps.
+        sign: Direction.
+        epsilon: The threshold.
+        log_delta: A first guess of log delta there.
+        span: Where the threshold may move, to where log delta is about that; if the
+            numbers are the same it is fixed.
+    """
+    span = (epsilon, epsilon) if span is None else span
+    step, count, sign, epsilon, log_delta, (least, most) = stop_gradient(
+        (step, count, sign, epsilon, log_delta, span)
     )
+    fixed = least == most
 
     @jax.jit
-    def begin(part: BandLoss) -> tuple[Stack, Mesh, LinePlace]:
-        """A band's mesh and place: its share of log delta, and its line to be."""
-        stack = prepared(_composed(part), sign)
-        mesh = chernoff_mesh(stack)
-        return stack, mesh, locate(mesh, epsilon, inverse=False, tail=True)
+    def bands(log_delta: Array, epsilon: Array) -> tuple:
+        """Bands, their meshes and places; log delta by these, and its slope."""
 
-    @jax.jit
-    def bands(log_delta: Array) -> tuple[BandLoss, tuple, Array, Array]:
+        def begin(part: BandLoss) -> tuple[Stack, Mesh, LinePlace]:
+            stack = prepared(_composed(part), sign)
+            mesh = chernoff_mesh(stack)
+            return stack, mesh, locate(mesh, epsilon, inverse=False, tail=True)
+
         scales = scales_of(step, count, sign, epsilon, -log_delta)
         low, high = outer_cuts(step, count, sign, epsilon, log_delta, scales)
         cuts, active = bands_between(step, low, high, scales.width)
         parts = jax.vmap(lambda pair: BandLoss(step, count, scales.around(pair)))(cuts)
         begun = _map_active(begin, parts, active)
-        each = begun[2].log_value
+        place = begun[2]
+        each = place.log_value
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
         outer = _outermost(parts, active, scales.ends)
-        certain, *_ = certain_part(outer, sign, epsilon[None])
+        certain, log_q = certain_part(outer, sign, epsilon[None])
         value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
-        return parts, begun, active, jnp.clip(value, LEAST, -1.0)
+        steep = jnp.exp(each - value) @ jnp.asarray(SHIFTS)[place.row]
+        steep = steep + jnp.exp(epsilon + log_q - value)
+        return parts, begun, active, jnp.clip(value, LEAST, -1.0), -steep
 
     def unfinished(state: tuple) -> Array:
-        turn, used, (*_, value) = state
-        return (turn < _TURNS) & ~((used < value + 3) & (used > value - 40))
+        turn, used, _, (*_, value, _) = state
+        deep = (used < value + 3) & (used > value - 40)
+        near = jnp.where(fixed, deep, jnp.abs(value - first) < _ABOUT)
+        return (turn == 0) | ((turn < _TURNS) & ~near)
 
     def again(state: tuple) -> tuple:
-        turn, _, (*_, value) = state
-        return turn + 1, value - 1, bands(value - 1)
+        turn, _, (low, epsilon, high), (*_, value, slope) = state
+        miss = jnp.where(turn > 0, value - first, 0)
+        used = jnp.where(fixed, value - 1, first)
+        low = jnp.where(miss > 0, epsilon, low)
+        high = jnp.where(miss < 0, epsilon, high)
+        newton = jnp.where(value > LEAST, epsilon - miss / slope, jnp.nan)
+        moved = step_within(epsilon, newton, low, high)
+        return turn + 1, used, (low, moved, high), bands(used, moved)
 
     first = jnp.clip(log_delta, LEAST, -1.0)
-    *empty, _ = zeros_of(bands, first)
-    start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty, first + 1))
-    _, used, (parts, begun, active, _) = lax.while_loop(unfinished, again, start)
+    turn, none = jnp.zeros((), jnp.int32), jnp.full_like(first, jnp.inf)
+    *empty, _, _ = zeros_of(bands, first, epsilon)
+    start = turn, none, (least, epsilon, most), (*empty, first + 1, none)
+    found = lax.while_loop(unfinished, again, start)
+    _, depth, (_, epsilon, _), (parts, begun, active, *_) = found
     lines = _map_active(lambda x: make_line(*x), begun, active)
-    scales = scales_of(step, count, sign, epsilon, -used)
-    return stop_gradient(Rare(jnp.ones((), bool), sign, parts, lines, active, scales))
+    scales = scales_of(step, count, sign, epsilon, -depth)
+    used, width = jnp.ones((), bool), jnp.zeros_like(sign)
+    return stop_gradient(Rare(used, width, sign, parts, lines, active, scales))
 
 
 def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:

@@ -24,6 +24,8 @@ _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
+_DEEP = -100.0
+"""log delta below which meshes do not tell where a threshold is."""
 _NEAR, _CLOSE = 6.0, 0.1
 """How much log delta may change before cuts and contours are chosen anew; the second
 where the bracket of the last one is wide."""
@@ -46,14 +48,26 @@ def split_if_loose(
     epsilons: Float[Array, " e"],
     found: Profile,
     wanted: Bool[Array, ""],
+    rare: Rare | None,
+    anew: bool,
 ) -> tuple[Profile, Rare]:
     """A profile, improved where its bounds are not close together and it is `wanted`.
 
     Without derivative; see `rare_profile`.  A fractional number of steps has the upper
     bounds of the next whole number, where these are less.
+
+    Args:
+        loss: The composed loss.
+        sign: Direction.
+        epsilons: Thresholds.
+        found: What is known there.
+        wanted: Whether it matters.
+        rare: The law as it is split already, if it is.
+        anew: Whether to split it otherwise where that does not do.
     """
     loose = wanted & jnp.any(width_of(found) > _TOLERANCE)
-    other, rare = _split_where(loose, loss, sign, found, epsilons, epsilons.size // 2)
+    asked = loss, sign, found, epsilons, epsilons.size // 2
+    other, rare = _split_where(loose, rare, anew, *asked)
     both = bounds_in_common(loss, other, found)
     better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
     better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
@@ -78,30 +92,57 @@ def split_where_possible(
     Of the next whole number of steps; whether that is the one asked for `used` says.
     """
     loose = width_of(known)[center] > _TOLERANCE
-    return _split_where(loose, loss, sign, known, epsilons, center)
+    return _split_where(loose, None, True, loss, sign, known, epsilons, center)
 
 
-def _split_where(loose: Array, loss: ComposedLoss, *args: Any) -> tuple[Profile, Rare]:
-    split = jax.jit(lambda: _split_at(loss, *args))
-    keep = lambda: (args[1], zeros_of(split)[1])
-    return lax.cond(loose & _applies(loss), split, keep)
+def _split_where(
+    loose: Array, rare: Rare | None, anew: bool, loss: ComposedLoss, *args: Any
+) -> tuple[Profile, Rare]:
+    split = jax.jit(lambda: _split_at(rare, anew, loss, *args))
+    keep = lambda: (args[1], rare or zeros_of(split)[1])
+    # One that was not needed has no direction.
+    ready = anew or (rare is not None and rare.sign != 0)
+    return lax.cond(loose & ready & _applies(loss), split, keep)
 
 
 def _split_at(
+    rare: Rare | None,
+    anew: bool,
     loss: ComposedLoss,
     sign: Array,
     known: Profile,
     epsilons: Array,
     center: ArrayLike,
 ) -> tuple[Profile, Rare]:
+    """The profile by the law as it is split, and if that is not close `anew`."""
     loss, fraction = _rounded_up(loss)
     (step,), (count,) = loss.terms, loss.counts
     value = known.log_delta
     # Cuts for too small a delta will do, and bounds are several times too large.
     first = 2 * value.upper - 5
     first = jnp.where(jnp.isfinite(value.lower), value.estimate, first)
-    rare = plan_rare(step, count, sign, epsilons[center], first[center])
-    found = rare_profile(loss, rare, epsilons, moves=False)
+
+    @jax.jit
+    def plan() -> Rare:
+        return plan_rare(step, count, sign, epsilons[center], first[center])
+
+    def unfinished(state: tuple) -> Array:
+        turn, rare, found = state
+        # As close as where it was made for, or nearly.
+        enough = jnp.clip(4 * rare.width, _TOLERANCE, 1e-5)
+        return (turn < 1 + anew) & ~jnp.all(width_of(found) <= enough)
+
+    def body(state: tuple) -> tuple:
+        turn, rare, _ = state
+        if anew:
+            rare = lax.cond(turn == 0, lambda: rare, plan)
+        found = rare_profile(loss, rare, epsilons, moves=False)
+        width = jnp.where(turn == 0, rare.width, width_of(found)[center])
+        return turn + 1, dataclasses.replace(rare, width=width), found
+
+    rare = zeros_of(plan) if rare is None else rare
+    turn = jnp.where(rare.sign == 0, 1, 0)
+    _, rare, found = lax.while_loop(unfinished, body, (turn, rare, known))
     return found, dataclasses.replace(rare, used=~fraction)
 
 
@@ -243,11 +284,19 @@ def rare_epsilon(
     (step,), (count,) = loss.terms, loss.counts
 
     @jax.jit
-    def plan(center: Array) -> Rare:
-        flip = center < 0
+    def plan(search: Search) -> tuple[Search, Rare]:
+        center = search.center
+        flip, distance = center < 0, jnp.abs(center)
         guess = jnp.where(flip, -5.0, target)
         side = jnp.where(flip, -sign, sign)
-        return plan_rare(step, count, side, jnp.abs(center), guess)
+        # What lines have told is not to be undone.
+        stays = flip | (search.turn > 0) | (target < _DEEP)
+        ends = jnp.maximum(search.low, 0), search.high
+        span = tuple(jnp.where(stays, distance, x) for x in ends)
+        rare = plan_rare(step, count, side, distance, guess, span)
+        moved = jnp.where(stays, 0, rare.lines.epsilon[0] - distance)
+        following = search.following + moved
+        return dataclasses.replace(search, following=following), rare
 
     def too_far(rare: Rare, planned: Array, search: Search) -> Array:
         """Whether the next threshold needs a plan of its own."""
@@ -259,8 +308,7 @@ def rare_epsilon(
 
     def body(state: tuple[Search, Rare]) -> tuple[Search, Rare]:
         """The steps of one plan, as long as thresholds are near enough to it."""
-        before, _ = state
-        rare = plan(before.center)
+        before, rare = plan(state[0])
         at = lambda points: _at_real(loss, rare, sign, points, moves=False)
 
         def more(search: Search) -> Array:
@@ -274,7 +322,7 @@ def rare_epsilon(
     least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
     search = Search.begun(target, slack, first, least, most)
-    start = search, zeros_of(plan, first)
+    start = search, zeros_of(plan, search)[1]
     search, rare = lax.while_loop(lambda x: x[0].unfinished(), body, start)
     return search.found(least, most), rare
 

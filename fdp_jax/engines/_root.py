@@ -29,6 +29,15 @@ def with_rounding(target: Array, slack: Array) -> Array:
     return slack + 4 * ULP * (1 + jnp.abs(target))
 
 
+def step_within(center: Array, newton: Array, low: Array, high: Array) -> Array:
+    """The step of Newton's method if it is in a bracket, else another one."""
+    # Far out the logarithm of delta is straighter in that of the threshold.
+    bent = center * jnp.exp((newton - center) / center)
+    fits = (bent > low) & (bent < high) & (center > 0)
+    inside = (newton >= low) & (newton <= high)
+    return where(inside, newton, where(fits, bent, 0.5 * (low + high)))
+
+
 class Near(NamedTuple):
     """Log delta at three thresholds, with the slope."""
 
@@ -111,15 +120,12 @@ class Search(eqx.Module):
         before = jnp.maximum(low, center - stride)
         beyond = jnp.minimum(high, center + stride)
         root = newton[1]
-        inside = (root >= before) & (root <= beyond) & jnp.isfinite(here.slope[1])
         # Far from the root both ends go along with it.
         made = Search(self.targets, self.turn + 1, points, points, low, high, here)
         apart = newton - root + made._least() * np.asarray([-1.0, 0.0, 1.0])
         known = jnp.isfinite(apart) & (jnp.abs(miss[1]) < _NEAR)
-        # Far out the logarithm of delta is straighter in that of the threshold.
-        bent = center * jnp.exp((root - center) / center)
-        fits = (bent > before) & (bent < beyond) & (center > 0)
-        root = where(inside, root, where(fits, bent, 0.5 * (before + beyond)))
+        root = where(jnp.isfinite(here.slope[1]), root, np.nan)
+        root = step_within(center, root, before, beyond)
         following = root + where(known, apart, 0.0)
         return dataclasses.replace(made, following=following)
 

@@ -309,7 +309,7 @@ def test_what_is_not_split_has_derivatives_in_a_batch_of_what_may_be(monkeypatch
         )
         none, part = jnp.zeros(1, bool), BandLoss(step, count, empty)
         parts = jax.tree.map(lambda x: x[None], part)
-        rare = _rare.Rare(none[0], one, parts, lines, none, scales)
+        rare = _rare.Rare(none[0], one, one, parts, lines, none, scales)
         loss = ComposedLoss((step,), (count,))
         found = _rare.rare_profile(loss, rare, jnp.ones(1))
         return jnp.where(used, found.log_delta.estimate[0], noise)
