@@ -49,6 +49,9 @@ if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _PROGRAMS = tempfile.TemporaryDirectory(prefix="fdp_jax_tests_")
     os.environ["FDP_JAX_CACHE"] = _PROGRAMS.name
+    # Threads of BLAS only wait for each other's small matrices, at the cost of a core
+    # that another worker needs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _program_cache._MOST_BYTES = 1 << 32
 # What is on disk need not all be in memory: `_Room.make` does not reach it.
 _compilation._MOST_PROGRAMS = 32

@@ -8,20 +8,21 @@ def softmax(logits):
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-def per_example_gradients(weights, images, labels):
-    """Of the cross entropy of a network with one hidden layer and ReLU."""
+def _parts(weights, images, labels):
+    """Of each layer its input and the derivative of the loss in its output."""
     w1, b1, w2, b2 = weights
     hidden = images @ w1.T + b1
     active = np.maximum(hidden, 0)
     wrong = softmax(active @ w2.T + b2)
     wrong[np.arange(len(labels)), labels] -= 1
-    back = (wrong @ w2) * (hidden > 0)
-    return (
-        back[:, :, None] * images[:, None, :],
-        back,
-        wrong[:, :, None] * active[:, None, :],
-        wrong,
-    )
+    return (images, (wrong @ w2) * (hidden > 0)), (active, wrong)
+
+
+def per_example_gradients(weights, images, labels):
+    """Of the cross entropy of a network with one hidden layer and ReLU."""
+    layers = _parts(weights, images, labels)
+    pairs = ((back[:, :, None] * x[:, None, :], back) for x, back in layers)
+    return sum(pairs, ())
 
 
 def clipped_sum(gradients, norm):
@@ -31,6 +32,15 @@ def clipped_sum(gradients, norm):
     return [np.tensordot(factors, g, 1) for g in gradients]
 
 
+def _clipped_sum_by_layers(layers, norm):
+    """The same: the length of an outer product is the product of two lengths."""
+    square = lambda x: np.square(x).sum(axis=1)
+    lengths = np.sqrt(sum(square(back) * (1 + square(x)) for x, back in layers))
+    factors = np.minimum(1, norm / np.maximum(lengths, 1e-300))[:, None]
+    pairs = (((factors * b).T @ x, (factors * b).sum(axis=0)) for x, b in layers)
+    return sum(pairs, ())
+
+
 def train(images, labels, *, noise, prob, steps, norm, rate, width, seed):
     """Weights after so many steps of plain SGD on private means."""
     random = np.random.default_rng(seed)
@@ -38,9 +48,8 @@ def train(images, labels, *, noise, prob, steps, norm, rate, width, seed):
     weights = [random.uniform(-1, 1, s) / np.sqrt(s[-1]) for s in shapes]
     for _ in range(steps):
         batch = random.random(len(labels)) < prob
-        total = clipped_sum(
-            per_example_gradients(weights, images[batch], labels[batch]), norm
-        )
+        layers = _parts(weights, images[batch], labels[batch])
+        total = _clipped_sum_by_layers(layers, norm)
         noisy = [t + noise * norm * random.normal(size=t.shape) for t in total]
         weights = [
             w - rate * t / (prob * len(labels))

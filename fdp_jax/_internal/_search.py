@@ -96,6 +96,6 @@ def least_whole(passes: Callable[[int], bool], most: int) -> int:
     """
     low, high = 0, most + 1
     while high - low > 1:
-        middle = min(max(2 * low, 1), (low + high) // 2)
+        middle = min(max(2 * low, 1), most if high > most else (low + high) // 2)
         low, high = (low, middle) if passes(middle) else (middle, high)
     return high

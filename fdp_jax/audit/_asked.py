@@ -11,8 +11,8 @@ from ..curves import GridCurve
 from ..mechanisms import AbstractMechanism, View
 from ..tradeoff import AbstractTradeOff
 
-# Compiled programs depend on the number of points: all batches have the same.
 _BATCH = 256
+"""The most points at once; queries share their programs between fewer."""
 # Asked instead of smaller rates, at which curves know nothing: f does not increase.
 _LEAST_RATE = 1e-12
 _MOST_EPSILON = 500.0
@@ -43,9 +43,8 @@ def least_beta(guarantee: Any, alpha: np.ndarray) -> np.ndarray:
 
 
 def _in_batches(ask: Any, values: np.ndarray) -> np.ndarray:
-    padded = np.pad(values, (0, -values.size % _BATCH), mode="edge")
-    found = [np.asarray(ask(part), np.float64) for part in padded.reshape(-1, _BATCH)]
-    return np.concatenate(found)[: values.size]
+    parts = np.split(values, range(_BATCH, values.size, _BATCH))
+    return np.concatenate([np.asarray(ask(part), np.float64) for part in parts])
 
 
 def has_profile(guarantee: Any) -> bool:

@@ -50,7 +50,7 @@ from ._many_runs import (
     profile_of_many,
 )
 from ._rates import METHOD, NOTHING, OPEN, TINY, are_vague, errors, of_lines, rates
-from ._weights import Weight, weight_of
+from ._weights import Weight, kept, weight_of
 from ._winner import with_winner_pairs
 
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
@@ -229,18 +229,22 @@ class SelectBest(Declared, AbstractGuarantee):
     def _profile(self, epsilon: Any) -> ProfilePoint:
         self.require_complete()
         distance, negative = _parted(epsilon)
-        found = [self._one_way(name, distance) for name in self._names()]
+        found = [getattr(self, name)._one_way(distance) for name in self._names()]
         some = not evaluates_at_once() or holds_anywhere(negative)
-        if self.direction == "both" or not some:
+        if self.direction == "both" or not some or self._is_symmetric():
             return _profile_of(epsilon, found, found)
         # Negative thresholds are the reflection of the exchanged direction's.
-        exchanged = self._one_way(_OPPOSITE[self.direction], distance)
+        exchanged = getattr(self, _OPPOSITE[self.direction])._one_way(distance)
         return _profile_of(epsilon, found, [exchanged])
 
-    def _one_way(self, name: str, distance: Array) -> Interval:
-        """Bounds of log delta at thresholds of at least 0."""
-        law, whole = self.repetitions, self._with_pairs((name,))
-        each = [_raised(law, Resolved(x, x).profile(distance)) for x in whole]
+    @kept
+    def _one_way(self, distance: Array) -> Interval:
+        """Bounds of log delta at thresholds of at least 0, of a single direction."""
+        law, name = self.repetitions, self.direction
+        each = [
+            _raised(law, Resolved(x, x).profile(distance))
+            for x in self._with_pairs((name,))
+        ]
         if isinstance(law, Poisson):
             each = [profile_of_many(distance, law, self._many(name))]
         by_weight = lambda run, s: _raised(law, run._profile(_moved(distance, s)))

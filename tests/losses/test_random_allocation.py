@@ -603,10 +603,14 @@ def test_prepared_sums_at_thresholds_whose_powers_overflow():
     run = fdp.DPSGD(noise_multiplier=noise, sampling=scheme, num_steps=t)
     with jax.enable_x64(True):
         loss, signs = run.loss(), jnp.asarray([1.0, -1.0])
-        plans = engines.prepare(loss, signs, jnp.zeros(()))
-        at = jnp.asarray(epsilon)
-        ask = functools.partial(engines.log_delta_from, loss, epsilons=at)
-        found = jax.lax.map(lambda plan: ask(prepared=plan), plans)
+
+        @jitted
+        def ask(at):
+            plans = engines.prepare(loss, signs, jnp.zeros(()))
+            answer = functools.partial(engines.log_delta_from, loss, epsilons=at)
+            return jax.lax.map(lambda plan: answer(prepared=plan), plans)
+
+        found = ask(jnp.asarray(epsilon))
     # log mean exp(z_i / noise) < 1 / (2 noise^2) - epsilon with a spare factor of e.
     place = noise * (0.5 / noise**2 - epsilon - 1)
     least = t * norm.logcdf(place) + math.log1p(-math.exp(-1))
