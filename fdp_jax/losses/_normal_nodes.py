@@ -87,9 +87,12 @@ def nodes_for(
     frequency: Array | float = 0,
     most: int = MOST,
 ) -> Nodes:
-    """The fewest nodes whose error is within a tolerance, in `most` blocks at most."""
-    loss, order = stop_gradient((loss, order))
-    sign, shift = _side(order)
+    """The fewest nodes whose error is within a tolerance, in `most` blocks at most.
+
+    Of all that they hold only the shift has a derivative: in the order, 1 or -1.
+    """
+    sign, moving = _side(order)
+    loss, order, shift = stop_gradient((loss, order, moving))
     frame = directed(loss, sign)
     low, length = rule(frame, shift, 2)
     start = jnp.maximum(low, late_start(frame, shift))
@@ -113,7 +116,7 @@ def nodes_for(
     few = dataclasses.replace(found, step=steps[0])
     peak = higher(jnp.zeros_like(blocks), jnp.full_like(low, -jnp.inf), few)
     peak = fori_loop(0, unseen, higher, peak)
-    return dataclasses.replace(found, peak=peak)
+    return dataclasses.replace(found, shift=moving, peak=peak)
 
 
 class MeshMoments(NamedTuple):
@@ -227,11 +230,11 @@ class Moments(eqx.Module):
 
 @jax.jit
 def moments_on(loss: Any, nodes: Nodes) -> Moments:
-    """Moments at the order that nodes are for.
+    """Moments at the order that nodes are for, with derivatives in their shift.
 
     M(c) - 1 = E_P[e^(w l) - 1 - w (e^l - 1)] has all digits of an M(c) next to one.
     """
-    sums, slips = blocked_sum(_sums, nodes.blocks, loss, nodes)
+    sums, slips = blocked_sum(_sums, nodes.blocks, (loss, nodes.shift), nodes)
     mass, first, second, excess = sums
     rounded, near_slip = slips
     unit = nodes.step * UNIT_MASS
@@ -252,7 +255,9 @@ def moments_on(loss: Any, nodes: Nodes) -> Moments:
     return Moments(value, stop_gradient(error), mean, variance)
 
 
-def _sums(index: Array, loss: Any, nodes: Nodes) -> tuple:
+def _sums(index: Array, args: tuple[Any, Array], nodes: Nodes) -> tuple:
+    loss, shift = args
+    nodes = dataclasses.replace(nodes, shift=shift)
     at, w = tilted_at(loss, nodes, index), 1 + nodes.shift
     # Of the pair in its direction.
     own_loss = nodes.sign * at.loss
