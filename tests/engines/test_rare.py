@@ -223,7 +223,6 @@ def test_epsilon_far_below_the_first_guess():
     truth, log_delta = 0.00063006, -476.36961659106356
     found = _epsilon()(20.59, 1.719e-4, 2.0, [0.0, 0.063431], log_delta)
     assert found.lower <= truth <= found.upper
-    np.testing.assert_allclose(found.estimate, truth, rtol=0.02)
 
 
 @pytest.mark.parametrize(
