@@ -100,8 +100,10 @@ def _split_where(
 ) -> tuple[Profile, Rare]:
     split = jax.jit(lambda: _split_at(rare, anew, loss, *args))
     keep = lambda: (args[1], rare or zeros_of(split)[1])
-    # One that was not needed has no direction.
-    ready = anew or (rare is not None and rare.sign != 0)
+    # On the other side of zero directions are exchanged, and before it was needed a
+    # law that is split has none.
+    sign, *_ = args
+    ready = anew or (rare is not None and rare.sign == sign)
     return lax.cond(loose & ready & _applies(loss), split, keep)
 
 
@@ -129,7 +131,7 @@ def _split_at(
     def unfinished(state: tuple) -> Array:
         turn, rare, found = state
         # As close as where it was made for, or nearly.
-        enough = jnp.clip(4 * rare.width, _TOLERANCE, 1e-5)
+        enough = jnp.clip(2 * rare.width, _TOLERANCE, 5 * _TOLERANCE)
         return (turn < 1 + anew) & ~jnp.all(width_of(found) <= enough)
 
     def body(state: tuple) -> tuple:
@@ -141,7 +143,7 @@ def _split_at(
         return turn + 1, dataclasses.replace(rare, width=width), found
 
     rare = zeros_of(plan) if rare is None else rare
-    turn = jnp.where(rare.sign == 0, 1, 0)
+    turn = jnp.where(rare.sign == sign, 0, 1)
     _, rare, found = lax.while_loop(unfinished, body, (turn, rare, known))
     return found, dataclasses.replace(rare, used=~fraction)
 

@@ -216,6 +216,15 @@ def test_subnormal_rates_are_refused(name):
     assert np.isfinite(mechanism.bounds(**{name: 2.3e-308}).status)
 
 
+def test_a_law_that_is_split_is_that_of_its_direction():
+    """f of one direction is the inverse of the other's; negative thresholds look back."""
+    run = fdp.DPSGD(noise_multiplier=0.7, sampling_prob=1e-4, num_steps=1000)
+    beta = run.add.bounds(alpha=0.9)
+    back = run.remove.bounds(alpha=beta.estimate)
+    assert beta.status == back.status == fdp.Status.TIGHT
+    assert float(back.estimate) == pytest.approx(0.9, rel=1e-9)
+
+
 def test_traced_subnormal_rates_are_refused():
     ask = jax.jit(lambda alpha: fdp.Gaussian(1.0).beta(alpha=alpha))
     assert 0.99 < ask(2.3e-308) < 1
