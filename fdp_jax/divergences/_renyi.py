@@ -25,6 +25,7 @@ from ..curves import (
 )
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
+    bounding,
     divergence,
     divergence_error,
     finite_mass,
@@ -62,7 +63,8 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
         e^-800, which are not looked at, may matter.  A value and not a bound: the
         relative error is about 1e-13 (1e-6 for such losses), also where the divergence
         is tiny or t is close to 0 or 1.  (For subsampled Gaussians with a
-        noise_multiplier below 0.002: the divergence without sampling.)
+        noise_multiplier below 0.002: the divergence without sampling.  Of random
+        allocation it leaves out the far tail, and is much too small at high orders.)
 
     Differentiable in:
         order and all parameters, of any order.
@@ -122,8 +124,9 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
         `RenyiDP` with both directions' larger `renyi` at these orders, rounded up by
         1e-9 relative (the quadrature's error is about 1e-13), by 4e-6 for losses known
         by their masses alone, and by 2.5e-7 at least where numbers are traced and x64
-        is off.  It says what later releases of the run share with it (`shared`), and is
-        then composed with no others that share.
+        is off.  Of random allocation they are those without sampling, which are bounds.
+        It says what later releases of the run share with it (`shared`), and is then
+        composed with no others that share.
 
     Raises:
         ValueError: If an order is out of range.
@@ -144,7 +147,7 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     double = float_dtype() == np.float64
     # Known numbers keep their digits in programs of any precision.
     with jax.enable_x64(double or outside_transformations()):
-        divergences = _renyi(loss, orders, direction="both")
+        divergences = _renyi(bounding(loss), orders, direction="both")
         single = divergences.dtype != jnp.float64
         slack = max(divergence_error(loss), _SINGLE_ROUNDING * single)
         return RenyiDP(orders, divergences * (1 + slack), shared=shared_by(mechanism))

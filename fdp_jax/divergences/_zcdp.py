@@ -14,6 +14,7 @@ from ..curves import (
 )
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
+    bounding,
     counted,
     directions,
     finite_mass,
@@ -67,6 +68,7 @@ def zcdp(mechanism: Any) -> Float[Array, ""]:
 
 @in_float64
 def _zcdp(loss: ComposedLoss, *, direction: str) -> Outward:
+    loss = bounding(loss)
     worst = "remove" if loss.symmetric else direction
     found = [_one_direction(loss, sign) for sign in directions(worst)]
     upper, estimate = (jnp.max(jnp.stack(x)) for x in zip(*found, strict=True))

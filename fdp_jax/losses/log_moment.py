@@ -13,6 +13,7 @@ have a probability under Q and one under P, and L belongs to the pair conditione
 finite losses.  What is known of single losses stands with the losses.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,7 +25,9 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ._base import AbstractLoss
 from ._composed import ComposedLoss
+from ._gaussian import GaussianLoss
 from ._mass import MassLoss
+from ._random_allocation import EnclosedLoss
 
 _ERROR, _MASS_ERROR = 1e-9, 4e-6
 
@@ -35,6 +38,22 @@ def divergence_error(loss: ComposedLoss) -> float:
     # Mixtures may hold such losses, too.
     found = any(map(by_masses, jax.tree.leaves(loss, is_leaf=by_masses)))
     return _MASS_ERROR if found else _ERROR
+
+
+def bounding(loss: ComposedLoss) -> ComposedLoss:
+    """The loss, or one above it whose moments are known as bounds.
+
+    Those of random allocation are values without the far tail, which rules them at high
+    orders: by convexity the Gaussian mechanism without sampling is above it.
+    """
+    enclosed = lambda x: isinstance(x, EnclosedLoss)
+    if not any(map(enclosed, jax.tree.leaves(loss.terms, is_leaf=enclosed))):
+        return loss
+    above = lambda x: GaussianLoss((1 - 1e-14) * x.noise_multiplier)
+    terms = jax.tree.map(
+        lambda x: above(x) if enclosed(x) else x, loss.terms, is_leaf=enclosed
+    )
+    return dataclasses.replace(loss, terms=terms, ends=None)
 
 
 def directions(direction: str) -> tuple[float, ...]:

@@ -8,6 +8,7 @@ from jaxtyping import Array
 from ..curves import elementwise, over_signs, signs_of
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
+    bounding,
     divergence,
     divergence_error,
     finite_divergence,
@@ -74,7 +75,7 @@ class RenyiComposition(AbstractRenyi):
         return RenyiComposition(self.known._times(count), self.mechanism.repeat(count))
 
     def _loss(self) -> ComposedLoss:
-        return self.mechanism.simplified().loss().with_moving_ends()
+        return bounding(self.mechanism.simplified().loss()).with_moving_ends()
 
     def _listed(self):
         orders = self.known._listed()

@@ -248,7 +248,7 @@ def test_derivatives():
         return divergences.renyi(_sampled(s, q, n).add, order=t)
 
     slopes = jitted(jax.grad(value, argnums=(0, 1, 2, 3)))
-    for t in (0.5, 1.0, 2.5):
+    for t in (0.5, 1.0, 2.5, 20.0):
         at = 0.9, 0.05, 3.0, t
         gradient = slopes(*at)
         with mp.workdps(28):
@@ -265,6 +265,37 @@ def test_derivatives():
                     ends.append(n * _log_moment(s, q, 1 - order) / (order - 1))
                 truth = (ends[0] - ends[1]) / (2 * h)
                 assert abs(exact(slope) / truth - 1) < 1e-11, (t, k)
+
+
+def _allocated_moment(batches, noise, order):
+    """log E_P[(dQ/dP)^m] of random allocation: m! / t^m [x^m] (sum M_k x^k / k!)^t."""
+    with mp.workdps(30):
+        moment = lambda k: mp.e ** (mp.mpf(k * (k - 1)) / (2 * mp.mpf(noise) ** 2))
+        one = [moment(k) / mp.factorial(k) for k in range(order + 1)]
+        power = [mp.mpf(1)] + order * [mp.mpf(0)]
+        for _ in range(batches):
+            power = [
+                sum(power[i] * one[k - i] for i in range(k + 1))
+                for k in range(order + 1)
+            ]
+        return mp.log(power[order] * mp.factorial(order) / batches**order)
+
+
+def test_guarantees_of_random_allocation_are_bounds():
+    """Its divergences are values without the far tail, which rules at high orders."""
+    orders = np.asarray([2.0, 12.0, 32.0])
+    scheme = fdp.sampling.RandomAllocation(num_batches=8)
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=16)
+    truth = [float(2 * _allocated_moment(8, 1, int(m)) / (m - 1)) for m in orders]
+    known = divergences.renyi_dp(run, orders=orders).divergences
+    assert np.all(truth <= np.asarray(known))
+    assert np.all(np.asarray(known) <= (1 + 2e-9) * orders)
+    rho = float(divergences.zcdp(run))
+    assert np.max(truth / orders) <= rho == pytest.approx(1.0, rel=1e-9)
+    free = fdp.RenyiDP(orders, np.zeros(3))
+    both = fdp.compose(run, free).divergence(orders)
+    assert np.all(truth <= np.asarray(both))
+    assert float(divergences.renyi(run, order=2.0)) == pytest.approx(truth[0], rel=1e-6)
 
 
 def test_derivatives_at_edges_are_finite():
