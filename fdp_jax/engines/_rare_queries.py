@@ -102,8 +102,7 @@ def _split_where(
     keep = lambda: (args[1], rare or zeros_of(split)[1])
     # On the other side of zero directions are exchanged, and before it was needed a
     # law that is split has none.
-    sign, *_ = args
-    ready = anew or (rare is not None and rare.sign == sign)
+    ready = anew or (rare is not None and rare.sign == args[0])
     return lax.cond(loose & ready & _applies(loss), split, keep)
 
 

@@ -49,11 +49,10 @@ def bounding(loss: ComposedLoss) -> ComposedLoss:
     enclosed = lambda x: isinstance(x, EnclosedLoss)
     if not any(map(enclosed, jax.tree.leaves(loss.terms, is_leaf=enclosed))):
         return loss
-    above = lambda x: GaussianLoss((1 - 1e-14) * x.noise_multiplier)
-    terms = jax.tree.map(
-        lambda x: above(x) if enclosed(x) else x, loss.terms, is_leaf=enclosed
+    above = lambda x: (
+        GaussianLoss((1 - 1e-14) * x.noise_multiplier) if enclosed(x) else x
     )
-    return dataclasses.replace(loss, terms=terms, ends=None)
+    return jax.tree.map(above, dataclasses.replace(loss, ends=None), is_leaf=enclosed)
 
 
 def directions(direction: str) -> tuple[float, ...]:

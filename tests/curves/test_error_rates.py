@@ -217,7 +217,7 @@ def test_subnormal_rates_are_refused(name):
 
 
 def test_a_law_that_is_split_is_that_of_its_direction():
-    """f of one direction is the inverse of the other's; negative thresholds look back."""
+    """f of one direction is the inverse of the other's, at negative thresholds too."""
     run = fdp.DPSGD(noise_multiplier=0.7, sampling_prob=1e-4, num_steps=1000)
     beta = run.add.bounds(alpha=0.9)
     back = run.remove.bounds(alpha=beta.estimate)

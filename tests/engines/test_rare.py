@@ -219,7 +219,8 @@ def _epsilon():
 def test_epsilon_far_below_the_first_guess():
     """The value at the first one is unheard; that of the oracle is hardcoded.
 
-    So deep (delta of 1e-207) the lower end says nothing."""
+    So deep (delta of 1e-207) the lower end says nothing, and rounding decides where the
+    search ends: with one thread of BLAS elsewhere than with two."""
     truth, log_delta = 0.00063006, -476.36961659106356
     found = _epsilon()(20.59, 1.719e-4, 2.0, [0.0, 0.063431], log_delta)
     assert found.lower <= truth <= found.upper
