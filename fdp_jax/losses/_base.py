@@ -231,15 +231,20 @@ class AbstractLoss(eqx.Module):
         return self._normalized(order, *(m[0] for m in self.moments(order[None])))
 
     def _normalized(
-        self, order: Array, value: Array, slope: Array, curvature: Array
+        self,
+        order: Array,
+        value: Array,
+        slope: Array,
+        curvature: Array,
+        masses: tuple[Array, Array] | None = None,
     ) -> Array:
-        """L(w) from Lambda(w) and two of its derivatives."""
+        """L(w) from Lambda(w), two of its derivatives, and Lambda(1) and Lambda(0)."""
         product = order * (order - 1)
         close = jnp.abs(product) < 1e-4
         right = order > 0.5
         gap = jnp.where(right, order - 1, -order)
         # Lambda is zero at 0 and 1 but for the masses of infinite losses.
-        included, base = self.log_finite_masses()
+        included, base = masses or self.log_finite_masses()
         value = value - order * included - (1 - order) * base
         slope = slope - included + base
         inner = jnp.where(right, slope, -slope) - 0.5 * gap * curvature

@@ -38,8 +38,13 @@ class MassLoss(AbstractLoss):
         # To about 1e-9 relative; its moments are upper bounds and less accurate.
         moment = self.partition().log_moment
         slope = jax.grad(moment)
+        # What the table's masses lack counts next to orders at which Lambda is zero.
         return self._normalized(
-            order, moment(order), slope(order), jax.grad(slope)(order)
+            order,
+            moment(order),
+            slope(order),
+            jax.grad(slope)(order),
+            (moment(jnp.ones_like(order)), moment(jnp.zeros_like(order))),
         )
 
     def tabulated(self):
