@@ -236,6 +236,7 @@ class AbstractLoss(eqx.Module):
         value: Array,
         slope: Array,
         curvature: Array,
+        *,
         masses: tuple[Array, Array] | None = None,
     ) -> Array:
         """L(w) from Lambda(w), two of its derivatives, and Lambda(1) and Lambda(0)."""

@@ -44,7 +44,7 @@ class MassLoss(AbstractLoss):
             moment(order),
             slope(order),
             jax.grad(slope)(order),
-            (moment(jnp.ones_like(order)), moment(jnp.zeros_like(order))),
+            masses=(moment(jnp.ones_like(order)), moment(jnp.zeros_like(order))),
         )
 
     def tabulated(self):
