@@ -12,7 +12,7 @@ from jax.lax import cummax, cummin
 from jaxtyping import Array
 
 from .._internal import _checks
-from .._internal._concrete import outside_transformations
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
@@ -169,12 +169,13 @@ def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
     """Upper bounds of log delta and lower bounds of log(1 - delta)."""
     if epsilon.size == 0:
         return epsilon, epsilon
-    log_delta = guarantee._bounds_of("log_delta", epsilon)
-    log_rest = guarantee._bounds_of("log_rest", epsilon)
-    return (
-        log_delta.pick(_SAFE, upper_is_pessimistic=True),
-        log_rest.pick(_SAFE, upper_is_pessimistic=False),
-    )
+    found = guarantee._bounds_of("log_delta", epsilon)
+    log_delta = found.pick(_SAFE, upper_is_pessimistic=True)
+    # Next to small numbers their complements say no more: one question less.
+    if not is_traced(log_delta) and bool((log_delta < LOG_HALF).all()):
+        return log_delta, log_complement(log_delta)
+    found = guarantee._bounds_of("log_rest", epsilon)
+    return log_delta, found.pick(_SAFE, upper_is_pessimistic=False)
 
 
 # What follows is in float64 even if the bounds came in float32: its rounding errors are
