@@ -1798,7 +1798,7 @@ EXCEPTIONS = {
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "parts of selections, of which tests/selection tells": """
-        SelectBest.as_mechanism tradeoff.dominating_pair
+        SelectBest.as_mechanism SelectBest.repeat tradeoff.dominating_pair
         selection.AbstractRepetitions.log_idle
         selection.AbstractRepetitions.log_mean""",
     "many configurations at once, outside of programs: tests/sweeps": """

@@ -167,6 +167,23 @@ class SelectBest(Declared, AbstractGuarantee):
         relation = getattr(self.run, "relation", ADD_OR_REMOVE_ONE)
         return dominating_pair(self, epsilons=epsilons, relation=relation)
 
+    def repeat(self, num_steps: Any) -> AbstractMechanism:
+        """So many selections from the same data, of which each is published.
+
+        Args:
+            num_steps: Their number, a whole one, at least 0.
+
+        Returns:
+            The composition of as many `as_mechanism()`.
+
+        Raises:
+            ValueError: If num_steps is negative or not whole.
+
+        Guarantee:
+            Upper bounds of what is leaked.
+        """
+        return self.as_mechanism().repeat(num_steps)
+
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.
         return may_ask_the_host() and not closes_over_traced(self)

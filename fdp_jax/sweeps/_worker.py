@@ -20,6 +20,9 @@ from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
 from ._queries import Row
 from ._store import REFUSED as NO_SUCH, Arrays, blank
 
+_FEW = 8
+"""Rows in doubt of a short sweep that plain calls answer at once."""
+
 
 class Worker:
     """Answers for configurations that differ in numbers alone.
@@ -90,6 +93,8 @@ class Worker:
             found = self._asked(columns, every, stages[0])
             for stage in stages[1:]:
                 left = np.flatnonzero(found[DOUBT])
+                if self.again and not self.many and left.size <= _FEW:
+                    break  # plain calls are there before a program is compiled
                 better = self._asked(columns, left, stage) if left.size else {}
                 for name, values in better.items():
                     found[name][left] = values

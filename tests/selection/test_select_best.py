@@ -331,8 +331,9 @@ def test_composes():
     once = float(tuned.epsilon(delta=1e-6))
     assert once < float(twice.upper) < 2 * once
     assert float(twice.lower) <= 0
-    again = float(fdp.compose(pair, tuned).bounds(delta=1e-6).upper)
-    assert again == pytest.approx(float(twice.upper), rel=1e-14)
+    for same in (fdp.compose(pair, tuned), tuned.repeat(2)):
+        again = float(same.bounds(delta=1e-6).upper)
+        assert again == pytest.approx(float(twice.upper), rel=1e-14)
 
 
 SAMPLING = fdp.sampling

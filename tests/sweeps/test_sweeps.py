@@ -35,7 +35,7 @@ from fdp_jax.mechanisms import (
 )
 from fdp_jax.plot._page import chart
 from fdp_jax.sweeps import _run, _worker as workers
-from fdp_jax.sweeps._problem import CONTOUR, UNSPLIT, Problem, fingerprint
+from fdp_jax.sweeps._problem import CONTOUR, UNSPLIT, WHOLE, Problem, fingerprint
 from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
 from fdp_jax.sweeps._run import lasting
@@ -425,11 +425,12 @@ def test_an_error_in_a_plain_call_ends_the_others():
     assert len(asked) < 20
 
 
-@pytest.mark.parametrize(
-    "steps", [(1000, 2000), pytest.param((1000, 150), marks=pytest.mark.slow)]
-)
-def test_an_accelerator_has_the_same_numbers(steps, monkeypatch):
-    """Batches of contours there, and the CPU for what these leave in doubt."""
+@pytest.mark.parametrize("few", [8, pytest.param(0, marks=pytest.mark.slow)])
+def test_an_accelerator_has_the_same_numbers(few, monkeypatch):
+    """Batches of contours there, and the CPU for what these leave in doubt.
+
+    By a program of its own, or by plain calls if it is little.
+    """
     asked, program_for = [], workers.program_for
 
     def seen(*args):
@@ -438,9 +439,10 @@ def test_an_accelerator_has_the_same_numbers(steps, monkeypatch):
 
     monkeypatch.setattr(workers, "program_for", seen)
     monkeypatch.setattr(workers, "is_accelerator", lambda device: True)
+    monkeypatch.setattr(workers, "_FEW", few)
     monkeypatch.setattr(_run, "lasting", Worker)
     noise, prob = np.array([1.0, -1.0, 1.03]), np.array([0.01, 0.01, 0.0025])
-    counts = np.array([steps[0], *steps])
+    counts = np.array([1000, 1000, 150])
     found = fdp.sweep(
         fdp.DPSGD,
         fdp.sweeps.Columns(
@@ -448,7 +450,7 @@ def test_an_accelerator_has_the_same_numbers(steps, monkeypatch):
         ),
         queries={"epsilon": {"delta": 1e-5}},
     )
-    assert asked == ([CONTOUR] if min(steps) > 1000 / 2 else [CONTOUR, UNSPLIT])
+    assert asked == ([CONTOUR] if few else [CONTOUR, UNSPLIT, WHOLE])
     assert set(found.refused) == {1}
     for row in (0, 2):
         run = fdp.DPSGD(
