@@ -4,6 +4,7 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
@@ -13,7 +14,8 @@ from .._internal._special import log_ndtr_difference
 from ._cells import Cells
 from ._monotone import MonotoneLoss
 from ._normal_form import NormalForm, NormalPair
-from ._normal_mixtures import NormalMixtures
+from ._normal_log_moment import normalized_log_moment
+from ._normal_mixtures import NormalMixtures, densities
 
 _REACH = 40.0
 """Standard deviations to either side; the mass beyond is below 1e-349."""
@@ -60,6 +62,24 @@ class GaussianMixtureLoss(MonotoneLoss):
     def closed_form(cls, terms, counts, sign):
         pair = terms[0].normal_pair()
         return NormalForm.of(pair, pair.exchanged(), sign)
+
+    def at(self, t: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """See `NormalTransformLoss.at`."""
+        pairs, _ = self.normal_mixtures()
+        frame = jax.tree.map(lambda x: x[0], pairs).frame()
+        found, half = densities(frame, t), 0.5 * t * t
+        (log_p, log_q), (slip, other) = found.logs, found.slips
+        means = jnp.einsum("lkn,k->ln", found.shares, pairs.centers[0])
+        return (
+            log_q - log_p,
+            means[1] - means[0],
+            slip + other,
+            log_p - half,
+            slip + 4 * half,
+        )
+
+    def normalized_log_moment(self, order):
+        return normalized_log_moment(self, order)
 
     def outputs(self):
         s = self.noise_multiplier

@@ -107,8 +107,8 @@ def nodes_for(
 
     def higher(index: Array, peak: Array, nodes: Nodes = found) -> Array:
         t = nodes.places(index)
-        tilted = order * loss.at(sign * t)[0] - 0.5 * t * t
-        return jnp.maximum(peak, jnp.max(tilted))
+        value, _, _, log_p, _ = loss.at(sign * t)
+        return jnp.maximum(peak, jnp.max(order * value + log_p))
 
     # Between a few nodes they may be larger by so much.
     hidden = 0.125 * bend(frame, shift) * jnp.square(steps[0])
@@ -210,12 +210,12 @@ def tilted_at(loss: Any, nodes: Nodes, index: Array) -> Tilted:
     """The integrand at the nodes of a block."""
     t = nodes.places(index)
     # The exchanged pair's outputs are turned around.
-    x, slope, slip = loss.at(nodes.sign * t)
-    half, given = 0.5 * t * t, nodes.sign > 0
+    x, slope, slip, log_p, base_slip = loss.at(nodes.sign * t)
+    given = nodes.sign > 0
     order = jnp.where(given, 1 + nodes.shift, -nodes.shift)
-    weights = jnp.exp(order * x - half - nodes.peak)
-    size = jnp.abs(order) * slip + 16 + 4 * half
-    log_base = jnp.where(given, 0.0, x) - half
+    weights = jnp.exp(order * x + log_p - nodes.peak)
+    size = jnp.abs(order) * slip + 16 + base_slip
+    log_base = jnp.where(given, 0.0, x) + log_p
     return Tilted(x, slope, weights, size, slip, log_base)
 
 

@@ -82,10 +82,10 @@ class NormalTransformLoss(AnalyticLoss):
         """The pair, as a stack of one."""
 
     @abc.abstractmethod
-    def at(self, t: Array) -> tuple[Array, Array, Array]:
-        """X and X' at outputs in units of the noise, and the rounding of X in units.
+    def at(self, t: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """X and X' at outputs t in units of the noise, and the rounding of X in units.
 
-        P must be the normal law of that deviation.
+        The others are log P's density over dt, but for a constant, and its rounding.
         """
 
     def moments(self, order):

@@ -34,7 +34,7 @@ _ERROR, _MASS_ERROR = 1e-9, 4e-6
 
 def divergence_error(loss: ComposedLoss) -> float:
     """More than the relative error of `divergence`: larger where masses are known."""
-    by_masses = lambda x: isinstance(x, MassLoss)
+    by_masses = lambda x: isinstance(x, MassLoss) and not x.pairs
     # Mixtures may hold such losses, too.
     found = any(map(by_masses, jax.tree.leaves(loss, is_leaf=by_masses)))
     return _MASS_ERROR if found else _ERROR
@@ -80,16 +80,18 @@ def finite_mass(loss: ComposedLoss, sign: ArrayLike) -> FiniteMass:
     return FiniteMass(loss.log_supported_mass(side), loss.log_supported_mass(-side))
 
 
-def log_unseen(loss: ComposedLoss, sign: ArrayLike) -> Float[Array, ""]:
+def log_unseen(
+    loss: ComposedLoss, sign: ArrayLike, *, moments: bool = False
+) -> Float[Array, ""]:
     """Log of a bound on the probability, under Q, of outputs that are not looked at.
 
     Losses known by their masses alone have ends, beyond which e^-800 or so is left: it
     counts as infinite, but moments of high order do not know of it.  -inf if there are
-    none.
+    none, or none that `moments` do not know of: those of normal mixtures have no ends.
     """
     found = [jnp.full_like(loss.counts[0], -jnp.inf)]
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        if not isinstance(term, MassLoss):
+        if not isinstance(term, MassLoss) or (moments and term.pairs):
             continue
         pick = lambda sides: jnp.where(jnp.asarray(sign) > 0, *sides)
         lost = pick(term.log_infinite_masses())
@@ -141,9 +143,10 @@ def finite_divergence(loss: ComposedLoss, sign: ArrayLike, order: Array) -> Arra
     most = largest_finite(loss, sign)
     value = jnp.where(limit, most + mass.included, value)
     # At high orders the outputs that are not looked at may matter.
-    unseen = log_unseen(loss, sign) + (t - 1) * jnp.where(jnp.isfinite(most), most, 0)
+    unseen = log_unseen(loss, sign, moments=True)
+    unseen = unseen + (t - 1) * jnp.where(jnp.isfinite(most), most, 0)
     matters = (unseen > (t - 1) * value - 30) & (t > 1)
-    matters = matters | (limit & ~jnp.isneginf(unseen))
+    matters = matters | (limit & ~jnp.isneginf(log_unseen(loss, sign)))
     return jnp.where(stop_gradient(matters), jnp.inf, value)
 
 

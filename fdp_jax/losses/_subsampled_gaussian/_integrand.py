@@ -27,13 +27,14 @@ class Integrand(eqx.Module):
         """X(x)."""
         return log_ratio(self.u(x), self.sampling_prob)
 
-    def at(self, t: Array) -> tuple[Array, Array, Array]:
-        """X and X' at outputs in units of the noise, and the rounding of X in units."""
-        s = self.noise_multiplier
+    def at(self, t: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """See `NormalTransformLoss.at`."""
+        s, half = self.noise_multiplier, 0.5 * t * t
         u = self.u(s * t)
         value = log_ratio(u, self.sampling_prob)
         slope = inclusion(u, self.sampling_prob) / s
-        return value, slope, 4 * (jnp.abs(value) + slope * (jnp.abs(t) + 1 / s))
+        slip = 4 * (jnp.abs(value) + slope * (jnp.abs(t) + 1 / s))
+        return value, slope, slip, -half, 4 * half
 
     def log_base(self, x: Array) -> Array:
         """Log N(x; 0, s^2)."""

@@ -11,10 +11,11 @@ from .._amplification import SubsampledForm, inner_loss, log_ratio
 from .._base import outward
 from .._closed_form import AbstractClosedForm
 from .._gaussian import GaussianForm, normal_cells
+from .._normal_log_moment import central_moments, normalized_log_moment
 from .._normal_mixtures import NormalMixtures
 from .._normal_transform import NormalTransformLoss
+from ._absolute_moments import loss_moments
 from ._integrand import Integrand
-from ._log_moment import central_moments, loss_moments, normalized_log_moment
 
 _SOON = 1e-3, 3.0
 """Sampling probability, and expected participations, from which on characteristic
