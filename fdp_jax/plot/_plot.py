@@ -21,7 +21,7 @@ SCALES = ("linear", "log", "logit")
 _REMOVE = "#1f5a94"
 _ADD = "#c8641e"
 _CERTIFIED = "#555555"
-_NUM_POINTS = 300
+_NUM_POINTS = 256
 
 
 @explained(scale=_checks.one_of(SCALES))

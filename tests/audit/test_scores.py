@@ -45,7 +45,7 @@ def test_bounds_of_gaussian_scores_are_covered(threshold, leak):
 @pytest.mark.parametrize("threshold", STRATEGIES.values(), ids=STRATEGIES)
 def test_p_values_keep_the_level(threshold):
     rng = np.random.default_rng(12)
-    trials, size, null = 150, 40, Gaussian(1.0)
+    trials, size, null = 150, 15, Gaussian(1.0)
     p_values = np.array(
         [
             fdp.audit.falsifies(

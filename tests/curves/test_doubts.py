@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.curves import _doubts
@@ -89,7 +90,7 @@ def test_what_is_tight_or_traced_or_asked_with_both_ends_is_silent():
         fdp.Gaussian(1.0).epsilon(delta=DELTAS)
         LOOSE.bounds(delta=1e-3)
         LOOSE.epsilon(delta=1e-3, bound="optimistic")
-        jax.jit(lambda d: LOOSE.epsilon(delta=d))(1e-3)
+        jitted(lambda d: LOOSE.epsilon(delta=d))(1e-3)
         jax.vmap(lambda d: LOOSE.epsilon(delta=d))(DELTAS)
         # By their nature these are no better than that, whatever is done.
         fdp.ZCDP(0.5).epsilon(delta=1e-5)

@@ -140,7 +140,7 @@ def test_moments_of_many_orders_are_those_of_each():
     """Orders far apart, as the Chernoff bounds of a composition with small losses."""
     random = np.random.default_rng(1)
     halves = 0.95 * 2.0 ** -np.arange(6)
-    for _ in range(200):
+    for _ in range(100):
         s, q = 10 ** random.uniform(-1, 1.5), 10 ** random.uniform(-5, 0)
         c, width = 10 ** random.uniform(-2, 3), 10 ** random.uniform(0, 3)
         right = min(6 * (1 + c), width)

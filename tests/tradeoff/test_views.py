@@ -213,20 +213,16 @@ def test_both_sides_are_convex(pair):
     rough = tradeoff.TradeOff.of(
         tradeoff.TradeOff.from_probabilities(*pair), epsilons=GRID
     )
-    alpha, grid = np.linspace(0, 1, 65), np.linspace(-4, 4, 65)
-    for bound in Bound:
-        tradeoff.check_tradeoff(alpha, rough.beta(alpha=alpha, bound=bound))
-        tradeoff.check_profile(grid, rough.delta(epsilon=grid, bound=bound))
-        prior = np.linspace(0, 1, 65)
-        tradeoff.check_bayes_error(prior, rough.bayes_error(prior=prior, bound=bound))
-    p, q = pair
-    truth = _truth_delta(p, q, grid)
-    lower, upper = (
-        rough.delta(epsilon=grid, bound=b)
-        for b in (Bound.OPTIMISTIC, Bound.PESSIMISTIC)
-    )
-    assert np.all(lower <= truth + ROUNDING)
-    assert np.all(truth <= upper + ROUNDING)
+    places, grid = np.linspace(0, 1, 64), np.linspace(-4, 4, 64)
+    betas, deltas = rough.bounds(alpha=places), rough.bounds(epsilon=grid)
+    errors = rough.bounds(prior=places)
+    for side in ("lower", "estimate", "upper"):
+        tradeoff.check_tradeoff(places, getattr(betas, side))
+        tradeoff.check_profile(grid, getattr(deltas, side))
+        tradeoff.check_bayes_error(places, getattr(errors, side))
+    truth = _truth_delta(*pair, grid)
+    assert np.all(deltas.lower <= truth + ROUNDING)
+    assert np.all(truth <= deltas.upper + ROUNDING)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def _both(noise_multiplier):
 
 @pytest.fixture(scope="module")
 def curve():
-    return STATED.curve()
+    return STATED.curve(num_points=33)
 
 
 def test_no_bound_is_above_the_curve(curve):
@@ -57,10 +57,9 @@ def test_no_bound_is_above_the_curve(curve):
     truth = float(STATED.epsilon(delta=delta))
     assert 0.1 * truth < found <= truth
     points = audit.tradeoff_points(scores, confidence=0.999)
-    inside = (points.alpha > 0) & (points.alpha < 1)
-    assert np.all(
-        np.asarray(curve.beta(alpha=points.alpha))[inside] <= points.beta[inside]
-    )
+    inside = np.flatnonzero((points.alpha > 0) & (points.alpha < 1))[::4]
+    assert inside.size > 20
+    assert np.all(curve.beta(alpha=points.alpha[inside]) <= points.beta[inside])
     verdict = audit.falsifies(curve, scores, level=0.001)
     assert not verdict.falsified
 
