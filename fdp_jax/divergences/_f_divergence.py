@@ -13,13 +13,13 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._quadrature import between
-from ..curves import Subject
+from ..curves import Directed
 from ..losses import ComposedLoss
 from ..losses.log_moment import directions, largest_finite
 from ..tradeoff import AbstractTradeOff
 from .log_moment import resolved
 
-_FARTHEST, _HALVINGS, _NODES = 230.0, 36, 20
+_FARTHEST, _PARTS, _NODES = 230.0, 16, 20
 _SIDE = 1e-15
 _UNSEEN = 1e-12
 _CONVEX, _KINK = 1e-7, 1e-6
@@ -99,12 +99,14 @@ class _Half(NamedTuple):
 # A program for each kind of loss, whatever phi is.
 @in_float64(cast_out=False)
 def _halves(loss: ComposedLoss, kinks: Array, *, direction: str) -> list[list[_Half]]:
-    # Below 1 a direction's profile is that of the other one.
-    both = {sign: _either_side(loss, kinks, sign) for sign in (1.0, -1.0)}
-    return [[both[sign][0], both[-sign][1]] for sign in directions(direction)]
+    # Below 1 a direction's profile is that of the other one.  One copy for both.
+    each = lambda sign: _either_side(loss, kinks, sign)
+    above, below = jax.lax.map(each, jnp.asarray([1.0, -1.0], kinks.dtype))
+    way = lambda halves, sign: jax.tree.map(lambda x: x[int(sign < 0)], halves)
+    return [[way(above, s), way(below, -s)] for s in directions(direction)]
 
 
-def _either_side(loss: ComposedLoss, kinks: Array, sign: float) -> list[_Half]:
+def _either_side(loss: ComposedLoss, kinks: Array, sign: Array) -> list[_Half]:
     """One profile as the part for ratios above 1, and as that for those below."""
     nodes, weights = _rule(loss, kinks, sign)
     here = jnp.maximum(jnp.stack([jnp.log(kinks), -jnp.log(kinks)]), 0.0)
@@ -142,11 +144,11 @@ def _exp(log_delta: Array, scale: Array | float) -> Array:
     return jnp.where(none, 0.0, jnp.exp(jnp.where(none, 0.0, log_delta) + scale))
 
 
-def _rule(loss: ComposedLoss, kinks: Array, sign: float) -> tuple[Array, Array]:
+def _rule(loss: ComposedLoss, kinks: Array, sign: Array) -> tuple[Array, Array]:
     """Nodes and weights on [0, 230], finer towards 0 and cut where delta has kinks."""
     dtype = kinks.dtype
     places = [jnp.zeros(1, dtype)]
-    places.append(_FARTHEST * 0.5 ** jnp.arange(_HALVINGS, dtype=dtype))
+    places.append(_FARTHEST * 0.25 ** jnp.arange(_PARTS, dtype=dtype))
     places.append(jnp.abs(jnp.log(kinks)))
     places.append(jnp.atleast_1d(largest_finite(loss, sign)))
     if len(loss.terms) == 1 and loss.single:
@@ -155,9 +157,8 @@ def _rule(loss: ComposedLoss, kinks: Array, sign: float) -> tuple[Array, Array]:
     return between(jnp.sort(stop_gradient(inside)), _NODES)
 
 
-def _log_delta(loss: ComposedLoss, epsilon: Array, sign: float) -> Array:
-    subject = Subject(loss, "remove" if sign > 0 else "add")
-    return subject._bounds_of("log_delta", epsilon).estimate
+def _log_delta(loss: ComposedLoss, epsilon: Array, sign: Array) -> Array:
+    return Directed(loss, sign[None])._bounds_of("log_delta", epsilon).estimate
 
 
 def _require_convex(phi: Callable, kinks: np.ndarray) -> None:

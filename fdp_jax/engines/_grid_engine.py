@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement, sound
@@ -63,7 +63,14 @@ class GridEngine(AbstractEngine):
     def plan(self, loss, signs, anchor, gap):
         loss = estimated(loss)
 
-        one = lambda sign: _grid_near(loss, sign, anchor, gap)
+        def one(sign: Array) -> Grid:
+            # No farther than to the largest loss: beyond it all masses underflow, and
+            # delta is known.
+            most = largest_loss(loss, sign)
+            known = anchor > most + gap
+            near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
+            return plan_grid(loss, sign, place_of(loss, sign, near), gap)
+
         return GridPlan(signs, lax.map(one, signs))
 
     def epsilon(self, loss, signs, target):
@@ -71,17 +78,6 @@ class GridEngine(AbstractEngine):
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
-
-
-def _grid_near(loss: ComposedLoss, sign: Array, anchor: Array, gap: ArrayLike) -> Grid:
-    """A grid for thresholds near one, no farther than to the largest loss.
-
-    Beyond it all masses underflow, and delta is known.
-    """
-    most = largest_loss(loss, sign)
-    known = anchor > most + gap
-    near = jnp.minimum(anchor, jnp.where(known, 0, jnp.maximum(most, 0)))
-    return plan_grid(loss, sign, place_of(loss, sign, near), gap)
 
 
 def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Profile:
@@ -121,7 +117,9 @@ def _search_threshold(
     near, scale = rough_threshold(loss, sign, log_alpha, log_not_alpha)
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
-    grid = _grid_near(loss, sign, jnp.abs(near), 0.0)
+    # Of the largest loss and all above it the threshold is that loss.
+    near = jnp.minimum(jnp.abs(near), jnp.maximum(largest_loss(loss, sign), 0))
+    grid = plan_grid(loss, sign, place_of(loss, sign, near))
     profile = compose_grid(loss, grid)
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha

@@ -147,6 +147,15 @@ def test_error_rates_of_a_law_with_a_largest_loss_next_to_all():
     assert abs(float(alpha.estimate) - 0.4) < 1e-8
 
 
+def test_error_rates_below_the_probability_of_the_largest_loss():
+    """There the best test rejects a share of these outputs: power e^most alpha."""
+    response = fdp.RandomizedResponse(2.0, relation="add_or_remove_one")
+    run = fdp.PoissonSubsampled(response, 0.2).repeat(5)
+    with jax.enable_x64(True):
+        found = run.remove.bounds(fpr=1e-8)
+    _holds(found, 1e-8 * (0.8 + 0.2 * math.exp(2)) ** 5, width=1e-9, rtol=1e-10)
+
+
 # -- quadrature --------------------------------------------------------------------
 
 
