@@ -220,7 +220,8 @@ def test_both_sides_are_convex(pair):
         tradeoff.check_tradeoff(places, getattr(betas, side))
         tradeoff.check_profile(grid, getattr(deltas, side))
         tradeoff.check_bayes_error(places, getattr(errors, side))
-    truth = _truth_delta(*pair, grid)
+    p, q = pair
+    truth = _truth_delta(p, q, grid)
     assert np.all(deltas.lower <= truth + ROUNDING)
     assert np.all(truth <= deltas.upper + ROUNDING)
 
