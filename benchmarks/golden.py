@@ -148,6 +148,7 @@ def answers(part: str) -> Iterator[dict]:
 def write(path: str, part: str = "") -> None:
     """Keeps all answers in a file of JSON lines, or those of some mechanisms."""
     warnings.simplefilter("ignore")
+    jax.config.update("jax_enable_x64", True)  # to see the digits that are compared
     with open(path, "w", encoding="utf-8") as file:
         for row in answers(part):
             print(json.dumps(row), file=file, flush=True)
