@@ -19,7 +19,7 @@ from ..losses.log_moment import directions, largest_finite
 from ..tradeoff import AbstractTradeOff
 from .log_moment import resolved
 
-_FARTHEST, _PARTS, _NODES = 230.0, 16, 20
+_FARTHEST, _PARTS, _NODES = 230.0, 19, 20
 _SIDE = 1e-15
 _UNSEEN = 1e-12
 _CONVEX, _KINK = 1e-7, 1e-6

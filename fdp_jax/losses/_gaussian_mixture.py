@@ -15,7 +15,7 @@ from ._cells import Cells
 from ._monotone import MonotoneLoss
 from ._normal_form import NormalForm, NormalPair
 from ._normal_log_moment import normalized_log_moment
-from ._normal_mixtures import NormalMixtures, densities
+from ._normal_mixtures import LEAST, NormalMixtures, densities
 
 _REACH = 40.0
 """Standard deviations to either side; the mass beyond is below 1e-349."""
@@ -79,7 +79,11 @@ class GaussianMixtureLoss(MonotoneLoss):
         )
 
     def normalized_log_moment(self, order):
-        return normalized_log_moment(self, order)
+        value = normalized_log_moment(self, order)
+        # What is left out for its small weight may rule moments of high order.
+        logs = jnp.stack([self.log_p, self.log_q])
+        lost = jnp.any((logs > -jnp.inf) & (logs < math.log(2 * LEAST)))
+        return jnp.where(lost, self.log_moment_ceiling(1.0), value)
 
     def outputs(self):
         s = self.noise_multiplier

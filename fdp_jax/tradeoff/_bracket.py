@@ -172,7 +172,8 @@ def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
     found = guarantee._bounds_of("log_delta", epsilon)
     log_delta = found.pick(_SAFE, upper_is_pessimistic=True)
     # Next to small numbers their complements say no more: one question less.
-    if not is_traced(log_delta) and bool((log_delta < LOG_HALF).all()):
+    known = not is_traced(log_delta) and log_delta.dtype == jnp.float64
+    if known and bool((log_delta < LOG_HALF).all()):
         return log_delta, log_complement(log_delta)
     found = guarantee._bounds_of("log_rest", epsilon)
     return log_delta, found.pick(_SAFE, upper_is_pessimistic=False)
