@@ -64,8 +64,9 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
         relative error is about 1e-13 (1e-6 for such losses), also where the divergence
         is tiny or t is close to 0 or 1.  (For subsampled Gaussians with a
         noise_multiplier below 0.002, mixtures with less of it over their largest shift,
-        and those with weights below 2e-200: the divergence without sampling.  Of random
-        allocation it leaves out the far tail, and is much too small at high orders.)
+        and any of these with weights below 1e-200: the divergence without sampling.  Of
+        random allocation it leaves out the far tail, and is much too small at high
+        orders.)
 
     Differentiable in:
         order and all parameters, of any order.

@@ -15,7 +15,7 @@ from ._cells import Cells
 from ._monotone import MonotoneLoss
 from ._normal_form import NormalForm, NormalPair
 from ._normal_log_moment import normalized_log_moment
-from ._normal_mixtures import LEAST, NormalMixtures, densities
+from ._normal_mixtures import NormalMixtures, densities
 
 _REACH = 40.0
 """Standard deviations to either side; the mass beyond is below 1e-349."""
@@ -47,7 +47,9 @@ class GaussianMixtureLoss(MonotoneLoss):
         return jnp.max(jnp.where(both, jnp.abs(t[:, None] - t), 0.0))
 
     def normal_mixtures(self):
-        weights = jnp.exp(jnp.stack([self.log_p, self.log_q]))
+        logs = jnp.stack([self.log_p, self.log_q])
+        # Weights that underflow are left out like all below 1e-200, and counted.
+        weights = jnp.where(logs > -jnp.inf, jnp.maximum(jnp.exp(logs), 1e-300), 0.0)
         return NormalMixtures.alone(self.noise_multiplier, self.locations, weights)
 
     def normal_pair(self) -> NormalPair:
@@ -79,11 +81,7 @@ class GaussianMixtureLoss(MonotoneLoss):
         )
 
     def normalized_log_moment(self, order):
-        value = normalized_log_moment(self, order)
-        # What is left out for its small weight may rule moments of high order.
-        logs = jnp.stack([self.log_p, self.log_q])
-        lost = jnp.any((logs > -jnp.inf) & (logs < math.log(2 * LEAST)))
-        return jnp.where(lost, self.log_moment_ceiling(1.0), value)
+        return normalized_log_moment(self, order)
 
     def outputs(self):
         s = self.noise_multiplier

@@ -33,7 +33,10 @@ def normalized_log_moment(term: Any, order: Float[Array, ""]) -> Float[Array, ""
     own = jnp.where(nodes.sign > 0, order, 1 - order)
     excess, _ = blocked_sum(_excess_block, blocks, (term, own), nodes)
     ratio = log_moment_ratio(order, direct, nodes.step * UNIT_MASS * excess)
-    return jnp.where(nodes.complete, ratio, term.log_moment_ceiling(1.0))
+    # What is left out for its small weight may rule moments of high order.
+    pairs, _ = term.normal_mixtures()
+    known = nodes.complete & jnp.isneginf(pairs.log_lost())
+    return jnp.where(known, ratio, term.log_moment_ceiling(1.0))
 
 
 def central_moments(

@@ -411,10 +411,11 @@ def test_mixtures_at_all_orders(noise):
 
 def test_components_of_the_least_weight_rule_high_orders():
     """All 40 take part with 1e-240: of M_t that component alone is a lower bound."""
-    run, t, k = _sampled(1.0, 1e-6, 1).group(40), 200.0, 40
-    least = (t * k * math.log(1e-6) + 0.5 * t * (t - 1) * k**2) / (t - 1)
-    assert least <= float(divergences.renyi(run.remove, order=t))
-    assert least <= float(divergences.renyi_dp(run, orders=[t]).divergences[0])
+    for prob, k, t in ((1e-6, 40, 200.0), (1e-9, 40, 1000.0), (1e-201, 1, 2000.0)):
+        run = _sampled(1.0, prob, 1).group(k)
+        least = (t * k * math.log(prob) + 0.5 * t * (t - 1) * k**2) / (t - 1)
+        assert least <= float(divergences.renyi(run.remove, order=t))
+        assert least <= float(divergences.renyi_dp(run, orders=[t]).divergences[0])
 
 
 @pytest.mark.parametrize("order", [0.5, 1.0, 2.0, 8.0])
