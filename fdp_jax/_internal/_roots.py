@@ -15,7 +15,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient, while_loop
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 _FARTHEST = 2.0**100
 """The largest threshold that a search looks at."""
@@ -65,7 +65,7 @@ def root_between(
         return bracket.after(place, -value, value > 0, high)
 
     none = jnp.zeros_like(low)
-    start = _Bracket(low, high, unknown, unknown, never, high - low, none)
+    start = _Bracket(low, high, unknown, unknown, never, high - low, none, none)
     end = while_loop(_Bracket.unfinished, body, start)
     return end.low, end.high
 
@@ -78,6 +78,16 @@ def least_threshold(
     At a jump (a point mass) it is the place of the jump, which is the kink of the
     profile.  It is `most` where no place passes it as far as the search goes.
     """
+    return threshold_between(log_tail, target, most)[1]
+
+
+def threshold_between(
+    log_tail: Callable[[Array], Array], target: Array, most: Array, scale: ArrayLike = 0
+) -> tuple[Array, Array]:
+    """The `least_threshold`, and before it a place that does not pass the target.
+
+    They differ by a unit in the last place, or in that of the `scale`.
+    """
 
     def body(bracket: _Bracket) -> _Bracket:
         place = bracket.next_place()
@@ -87,10 +97,10 @@ def least_threshold(
     zero, unknown = jnp.zeros_like(target), jnp.full_like(target, jnp.nan)
     growing = jnp.ones_like(target, bool)
     # Zero is looked at first: a search that comes close to it would take long.
-    start = _Bracket(zero, zero, unknown, unknown, growing, zero, zero)
+    start = _Bracket(zero, zero, unknown, unknown, growing, zero, zero, scale + zero)
     # One loop for both phases, since `log_tail` takes long to compile.
     end = while_loop(_Bracket.unfinished, body, start)
-    return jnp.where(jnp.isnan(end.below), most, end.high)
+    return end.low, jnp.where(jnp.isnan(end.below), most, end.high)
 
 
 class _Bracket(eqx.Module):
@@ -107,6 +117,8 @@ class _Bracket(eqx.Module):
     """The width when both ends were known; zero while one of them is looked for."""
     steps: Float[Array, "..."]
     """How many have been made since then."""
+    scale: Float[Array, "..."]
+    """The least size whose unit in the last place matters."""
 
     def next_place(self) -> Array:
         """An end to be tried, or a point inside (Oliveira & Takahashi 2020, ITP)."""
@@ -134,7 +146,7 @@ class _Bracket(eqx.Module):
 
     def _tolerance(self) -> Array:
         size = jnp.maximum(jnp.abs(self.low), jnp.abs(self.high))
-        return jnp.finfo(self.high.dtype).eps * size
+        return jnp.finfo(self.high.dtype).eps * jnp.maximum(size, self.scale)
 
     def unfinished(self) -> Array:
         wide = self.high - self.low > self._tolerance()
@@ -160,4 +172,5 @@ class _Bracket(eqx.Module):
             growing=growing,
             first=jnp.where(known, self.first, first),
             steps=jnp.where(known, self.steps + 1, 0),
+            scale=self.scale,
         )

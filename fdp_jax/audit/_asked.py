@@ -76,8 +76,9 @@ def dp_pairs(guarantee: Any) -> _Lines:
     Returns:
         Two vectors; the epsilons are finite, negative ones included.
     """
-    pure = np.asarray(guarantee.epsilon(delta=0.0), np.float64)[None]
+    pure = np.inf
     if isinstance(guarantee, AbstractMechanism) and guarantee.exact() is None:
+        pure = np.asarray(guarantee.epsilon(delta=0.0), np.float64)
         # Twenty times as quick as so many questions, and 4e-4 apart.
         guarantee = guarantee.curve()
     deltas = np.concatenate([[0.0], np.geomspace(1e-15, 0.999, 2 * _BATCH - 1)])

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .._internal._implicit import implicit_root
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
-from .._internal._roots import bisect
+from .._internal._roots import threshold_between
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import DELTA, EPSILON, LOGARITHM, Bounds, Range, beta_range, tpr_range
@@ -23,7 +23,8 @@ from ._guarantee import AbstractGuarantee
 from ._queries import BATCH, ProfilePoint, at_any_length, bounds_of, elementwise
 from .logs import Ends, Point, Rates, exact
 
-_GROWTH, _STEPS = 60, 110
+_FARTHEST = 2.0**60
+"""Where no root is looked for any more."""
 
 
 class AbstractPointwise(AbstractGuarantee):
@@ -156,7 +157,7 @@ def epsilon_bounds(curve: Any, delta: Array) -> Bounds:
 
 
 def _solve_epsilon(curve: Any, log_delta: Array, log_rest: Array) -> Interval:
-    """The root in (log(1 - delta), inf); inf where none is found below 2^60."""
+    """The root in (log(1 - delta), inf); inf where none is found."""
     fixed = stop_gradient(curve)
     inner = log_rest > -jnp.inf
     log_delta = jnp.where(inner, log_delta, -1.0)
@@ -166,22 +167,24 @@ def _solve_epsilon(curve: Any, log_delta: Array, log_rest: Array) -> Interval:
 
     small = target < LOG_HALF
 
-    def missing(epsilon: Array) -> Array:
-        """Signs that increase in eps, for the three ends of delta."""
-        points = jax.vmap(fixed._point)(epsilon)
+    def missing(size: Array) -> Array:
+        """How far delta is below its target, for each of its three ends."""
+        points = jax.vmap(fixed._point)(least + size)
         by_delta = target - three(points.log_delta)
         by_rest = -three(points.log_rest.map_down(jnp.negative)) - least
         gap = jnp.where(small, by_delta, by_rest)
-        # At delta = 0, say, the target is met where delta(eps) = 0 as well.
-        return jnp.where(jnp.isnan(gap) | (gap >= 0), 1.0, -1.0)
+        # At delta = 0, say, the target is met where delta(eps) = 0 as well.  That is
+        # infinitely far below others, which would stop all interpolation.
+        met = jnp.isnan(gap) | (gap == 0)
+        least_gap = jnp.finfo(gap.dtype).tiny
+        return jnp.where(met, least_gap, jnp.where(gap > 0, -jnp.expm1(-gap), gap))
 
-    def grow(_: Array, size: Array) -> Array:
-        return jnp.where(missing(least + size) > 0, size, 2 * size)
-
-    size = jax.lax.fori_loop(0, _GROWTH, grow, jnp.ones(3, least.dtype))
-    below, above = bisect(missing, jnp.full_like(size, least), least + size, _STEPS)
-    low, middle, high = below[0], above[1], above[2]
-    never = lambda x: x >= 2.0 ** (_GROWTH - 1)
+    none = jnp.zeros(3, least.dtype)
+    below, above = threshold_between(
+        lambda x: -missing(x), none, none + _FARTHEST, jnp.abs(least)
+    )
+    low, middle, high = least + below[0], least + above[1], least + above[2]
+    never = lambda x: x >= _FARTHEST
     middle_ok = ~never(middle) & jnp.isfinite(log_delta)
     safe = jnp.where(middle_ok, middle, 0.0)
     args = curve, jnp.where(middle_ok, log_delta, -1.0)
