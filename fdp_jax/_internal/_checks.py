@@ -19,9 +19,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ._concrete import is_traced, known, trace_level
+from ._concrete import behind, is_traced, known, trace_level
 from ._record import described
-from ._refusals import refuse
+from ._refusals import TracedValueError, refuse
 from ._setting import setting
 
 _Member = TypeVar("_Member", bound=enum.Enum)
@@ -62,14 +62,16 @@ def error_if(
         kind: What these are, if they are not the value's own.
     """
     text = f"{message}, got {kind}".rstrip()
-    if not is_traced(value):
+    numbers = behind(value)
+    if not is_traced(numbers):
         plain = lambda x: np.asarray(x) if eqx.is_inexact_array_like(x) else x
-        numbers = jax.tree.map(plain, value)
+        numbers = jax.tree.map(plain, numbers)
         flags, found = wrong(numbers), shown(numbers)
         # Either may hang on something else that is traced.
         if not is_traced(flags, found):
             if np.any(flags):
-                raise ValueError(f"{text} {_first(flags, found)}".removesuffix(".0"))
+                error = TracedValueError if is_traced(value) else ValueError
+                raise error(f"{text} {_first(flags, found)}".removesuffix(".0"))
             return value
     taken = _taken.get()
     if taken is not None and taken[0] == trace_level():

@@ -78,6 +78,19 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
 
 
+def behind(values: Any) -> Any:
+    """The numbers behind what is only differentiated; what has none yet stays traced.
+
+    Tests of them are carried out by NumPy, where JAX would compile each operation.
+    """
+
+    def one(value: Any) -> Any:
+        number = value.to_concrete_value() if is_traced(value) else None
+        return value if number is None else np.asarray(number)
+
+    return jax.tree.map(one, values)
+
+
 def asks_for_numbers(error: TypeError, given: Any) -> bool:
     """Whether this package has asked JAX for a number among arguments that is traced.
 

@@ -13,7 +13,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from .._internal import _checks
-from .._internal._concrete import outside_transformations
+from .._internal._concrete import behind, is_traced, outside_transformations
 from .._internal._precision import Outward
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, members
@@ -113,8 +113,11 @@ DELTA = Range(0.0, 1.0, 0.0)
 
 def beta_range(alpha: Array) -> Range:
     """The range of the type II error, whose upper end is rounded up."""
-    rest = 1 - stop_gradient(alpha)
-    most = jnp.minimum(jnp.nextafter(rest, jnp.full_like(rest, 2)), 1)
+    alpha, xp = behind(alpha), np
+    if is_traced(alpha):
+        alpha, xp = stop_gradient(alpha), jnp
+    rest = 1 - xp.asarray(alpha)
+    most = xp.minimum(xp.nextafter(rest, xp.full_like(rest, 2)), 1)
     return Range(0.0, most, 1.0)
 
 

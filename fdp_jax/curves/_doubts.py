@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal._concrete import (
+    behind,
     holds_anywhere,
     is_traced,
-    known,
     outside_transformations,
 )
 from ._bounds import Bounds, LooseBoundWarning, Range, Status
@@ -53,8 +53,9 @@ def is_vague(found: Bounds, anyway: Range) -> bool:
     estimate, lower, upper, least, most = map(
         _numbers, (found.estimate, found.lower, found.upper, *anyway[:2])
     )
-    room = jnp.maximum(jnp.minimum(estimate - least, most - estimate), 0)
-    size = jnp.maximum(jnp.abs(lower), jnp.abs(upper))
+    xp = jnp if is_traced(estimate, lower, upper, most) else np
+    room = xp.maximum(xp.minimum(estimate - least, most - estimate), 0)
+    size = xp.maximum(abs(lower), abs(upper))
     wide = upper - lower > _VAGUE * room + _ROUNDING * size
     return holds_anywhere(wide & is_wide(lower, upper))
 
@@ -79,8 +80,8 @@ def is_nearly_tight(found: Bounds) -> bool:
 
 def _numbers(value: Any) -> Any:
     """NumPy's own where they are known: these are looked at in microseconds."""
-    numbers = known(value)
-    return jax.lax.stop_gradient(value) if numbers is None else numbers
+    numbers = behind(value)
+    return jax.lax.stop_gradient(numbers) if is_traced(numbers) else np.asarray(numbers)
 
 
 def warn_of_loose(name: str, found: Bounds) -> None:

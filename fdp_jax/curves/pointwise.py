@@ -24,7 +24,7 @@ from ._queries import BATCH, ProfilePoint, at_any_length, bounds_of, elementwise
 from .logs import Ends, Point, Rates, exact
 
 _FARTHEST = 2.0**60
-"""Where no root is looked for any more."""
+"""The largest threshold looked at."""
 
 
 class AbstractPointwise(AbstractGuarantee):
@@ -168,7 +168,7 @@ def _solve_epsilon(curve: Any, log_delta: Array, log_rest: Array) -> Interval:
     small = target < LOG_HALF
 
     def missing(size: Array) -> Array:
-        """How far delta is below its target, for each of its three ends."""
+        """Log of the target over delta, or nearly, for each of its three ends."""
         points = jax.vmap(fixed._point)(least + size)
         by_delta = target - three(points.log_delta)
         by_rest = -three(points.log_rest.map_down(jnp.negative)) - least

@@ -18,6 +18,7 @@ import numpy as np
 
 from .._internal._concrete import (
     ahead_of_time,
+    behind,
     evaluates_at_once,
     holds_anywhere,
     is_traced,
@@ -393,7 +394,7 @@ def _moves_once(composed: ComposedLoss) -> bool:
     if not (evaluates_at_once() and is_traced(counts)):
         return False
     with jax.enable_x64(True):
-        return any(holds_anywhere(count == 1) for count in counts)
+        return any(holds_anywhere(count == 1) for count in behind(counts))
 
 
 def _unsampled(subject: Subject) -> Subject | None:
