@@ -61,14 +61,12 @@ def error_if(
         shown: Finds the numbers in it of which a wrong one is shown.
         kind: What these are, if they are not the value's own.
     """
-    text = f"{message}, got {kind}".rstrip()
-    numbers = behind(value)
+    text, numbers = f"{message}, got {kind}".rstrip(), behind(value)
     if not is_traced(numbers):
         plain = lambda x: np.asarray(x) if eqx.is_inexact_array_like(x) else x
         numbers = jax.tree.map(plain, numbers)
         flags, found = wrong(numbers), shown(numbers)
-        # Either may hang on something else that is traced.
-        if not is_traced(flags, found):
+        if not is_traced(flags, found):  # Either may hang on something else.
             if np.any(flags):
                 error = TracedValueError if is_traced(value) else ValueError
                 raise error(f"{text} {_first(flags, found)}".removesuffix(".0"))

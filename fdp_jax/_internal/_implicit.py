@@ -325,6 +325,7 @@ def parted(
     return _Parted(function, Fixed.of(static)), arrays, stop_gradient((rest, aux))
 
 
+@jax.jit
 def _guarded(value: Array, args: PyTree) -> Array:
     """The value, with a NaN derivative: seen only where a rule has been dropped."""
     none = lambda x: jnp.sum(jnp.where(jnp.isfinite(x), x, 0) * 0)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
@@ -112,6 +113,7 @@ def log_complement(log_value: Array) -> Array:
     return log1mexp(-jnp.minimum(log_value, 0))
 
 
+@jax.jit
 def without(logs: Array, truncated: Array) -> Array:
     """A lower bound of log(e^logs - e^truncated), -inf if that is nothing.
 

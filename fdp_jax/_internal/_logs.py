@@ -11,6 +11,7 @@ LOG_HALF = -LOG_2
 LOG_SQRT_2PI = 0.9189385332046727  # log(2 pi) / 2, of the normal density
 
 
+@jax.jit
 def log_add(a: ArrayLike, b: ArrayLike) -> jax.Array:
     """log(e^a + e^b), with finite derivatives also where either is -inf."""
     a, b = jnp.broadcast_arrays(jnp.asarray(a), jnp.asarray(b))

@@ -118,6 +118,7 @@ def _top_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return value[..., 0], value[..., 1]
 
 
+@partial(jax.jit, static_argnums=0)
 def _ratio_moment(order: int, x: jax.Array) -> jax.Array:
     """Moment of order 0 or 1, as a ratio of polynomials."""
     t = 1.0 - 2.0 * _RATIO_CENTER / (x + _RATIO_CENTER)
@@ -127,6 +128,7 @@ def _ratio_moment(order: int, x: jax.Array) -> jax.Array:
     return above / below / (x + _RATIO_SHIFTS[order]) ** (order + 1)
 
 
+@partial(jax.jit, static_argnums=0)
 def _series_moment(order: int, x: jax.Array) -> jax.Array:
     """Moment of order 2 to 6, from the series and the recursion."""
     low, high = _top_moments(x)
@@ -141,8 +143,7 @@ def _series_moment(order: int, x: jax.Array) -> jax.Array:
 
 def _moment(order: int, x: jax.Array) -> jax.Array:
     """Moment of order 0 to 6, without a rule for its derivative."""
-    found = _ratio_moment if order < len(_RATIOS) else _series_moment
-    return found(order, x)
+    return (_ratio_moment if order < len(_RATIOS) else _series_moment)(order, x)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

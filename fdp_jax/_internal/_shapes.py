@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.scipy.linalg import toeplitz
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 
 def zeros_of(function: Callable[..., PyTree], *args: Any) -> PyTree:
@@ -18,6 +19,13 @@ def zeros_of(function: Callable[..., PyTree], *args: Any) -> PyTree:
     """
     shapes = jax.eval_shape(function, *args)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+@jax.jit
+def row_of(arrays: PyTree, index: Int[Array, ""]) -> PyTree:
+    """One row of each of some arrays."""
+    pick = lambda x: lax.dynamic_index_in_dim(x, index, keepdims=False)
+    return jax.tree.map(pick, arrays)
 
 
 def kinds_of(leaves: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:

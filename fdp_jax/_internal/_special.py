@@ -23,6 +23,7 @@ from ._mills import mills_moment
 from ._tolerances import DEAD_SQUARE
 
 
+@jax.jit
 def norm_pdf(x: ArrayLike) -> jax.Array:
     """Density of the standard normal law, relative accuracy in the far tail too."""
     (x,) = promote(x)
@@ -196,6 +197,7 @@ def ndtri_from_logs(log_p: ArrayLike, log_one_minus_p: ArrayLike) -> jax.Array:
     return _ndtri_from_logs(*promote(log_p, log_one_minus_p))
 
 
+@jax.jit
 def log_ndtri(log_p: ArrayLike) -> jax.Array:
     """Normal quantile z of a probability given by its log: log Phi(z) = log_p."""
     (log_p,) = promote(log_p)

@@ -233,8 +233,7 @@ def describe(guarantee: Any) -> str:
 def _compared(first: Request, second: Request) -> tuple[Dominance, Array]:
     found = stop_gradient(search(first, second))
     name = engines_of(first, second)
-    tolerance = jnp.asarray(_TOLERANCE)
-    answer = dominance_of(found, tolerance, name)
+    answer = dominance_of(found, jnp.asarray(_TOLERANCE), name)
     return answer, _places(found.nodes)
 
 

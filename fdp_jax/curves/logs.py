@@ -93,6 +93,7 @@ def widened(interval: Interval, unit: ArrayLike) -> Interval:
     return Interval(found.lower, found.estimate, jnp.minimum(found.upper, 0))
 
 
+@jax.jit
 def log_subtract(a: ArrayLike, b: ArrayLike) -> Array:
     """log(e^a - e^b), -inf unless that is positive."""
     a, b = jnp.broadcast_arrays(jnp.asarray(a), jnp.asarray(b))
@@ -109,6 +110,7 @@ def times(interval: Interval, log_factor: ArrayLike) -> Interval:
     return interval.map(lambda x: plus(x, log_factor))
 
 
+@jax.jit
 def plus(x: ArrayLike, y: ArrayLike) -> Array:
     """X + y, -inf (without NaN in derivatives) if either is."""
     x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
@@ -152,6 +154,7 @@ def product(log_value: ArrayLike, other: ArrayLike) -> Interval:
     return exact(plus(log_value, other)).widened(lambda x: room)
 
 
+@jax.jit
 def point_beside(
     epsilon: Array, negative: Array, log_delta: Interval, log_rest: Interval
 ) -> Point:

@@ -158,6 +158,7 @@ def line(
     return line_of(subject._point(epsilon), epsilon, log_alpha, log_tnr)
 
 
+@jax.jit
 def line_of(point: Point, epsilon: Array, log_alpha: Array, log_tnr: Array) -> Rates:
     """The supporting line that a point of the profile is, at a type I error."""
     used = product(epsilon, log_alpha)

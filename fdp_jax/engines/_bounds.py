@@ -1,5 +1,6 @@
 """What an engine returns: privacy profiles with certified bounds."""
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ class Profile(eqx.Module):
     """log P(X > eps): an estimate without derivative."""
 
 
+@functools.partial(jax.jit, inline=True)
 def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     """The one or the other of two PyTrees of one structure."""
     return jax.tree.map(lambda a, b: where(condition, a, b), yes, no)
@@ -60,6 +62,7 @@ def capped_profile(found: Profile, other: Profile) -> Profile:
     )
 
 
+@jax.jit
 def with_infinite(
     log_delta: Interval, infinite: Array, truncated: Array, none: Array
 ) -> Interval:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
+from .._internal._shapes import row_of
 from .._internal._special import log_ndtri
 from ..losses import ComposedLoss, where
 from ._bounds import Profile, largest_loss, select, with_infinite, worst_of
@@ -196,8 +197,7 @@ def _search(
         each = signs, targets, slacks, found
         _, (found, rares) = lax.scan(split, jnp.max(found.lower), each)
     worst = worst_of(found.estimate, signs)
-    pick = lambda x: lax.dynamic_index_in_dim(x, worst, keepdims=False)
-    line, rare = jax.tree.map(pick, (lines, rares))
+    line, rare = row_of((lines, rares), worst)
     ends = jnp.max(found.lower), jnp.max(found.upper)
     estimate = jnp.clip(found.estimate[worst], *ends)
     return Interval(ends[0], estimate, ends[1]), line, rare, worst

@@ -17,7 +17,7 @@ from .._internal._arithmetic import ULP
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from .._internal._interval import Interval, log_complement, sound
-from .._internal._shapes import zeros_of
+from .._internal._shapes import row_of, zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, select, width_of, worst_of
 from ._interface import AbstractPlan
@@ -60,7 +60,7 @@ def profile(
         _estimates,
         (found.log_delta.estimate, found.log_rest.estimate),
         (loss, epsilons),
-        jax.tree.map(lambda x: x[worst], local),
+        row_of(local, worst),
     )
     result = Profile(
         Interval(found.log_delta.lower, estimates[0], found.log_delta.upper),

@@ -14,8 +14,7 @@ def library(needed_by: str, name: str = "dp_accounting") -> Any:
     Raises:
         ImportError: If it is not installed.
     """
-    extra = name.partition(".")[0].replace("_", "-")
-    return imported(name, needed_by, extra)
+    return imported(name, needed_by, name.partition(".")[0].replace("_", "-"))
 
 
 def public(made: type, name: str) -> type:

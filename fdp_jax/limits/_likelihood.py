@@ -229,8 +229,7 @@ def _laplace_sum(t, epsilon, n) -> Pair:
 
 @in_float64
 def _local(epsilon, n) -> Pair:
-    ends = -n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon)
-    return Outward(*ends)
+    return Outward(-n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon))
 
 
 @in_float64

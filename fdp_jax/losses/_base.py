@@ -30,6 +30,7 @@ from ._loss_moments import LossMoments
 from ._normal_mixtures import NormalMixtures
 
 
+@jax.jit
 def outward(
     low: Float[Array, "..."], high: Float[Array, "..."], units: float = 1.0
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, Float
@@ -193,6 +194,7 @@ class ComposedLoss(eqx.Module):
     def _known_ends(self) -> "_Ends":
         return self.calculated_ends() if self.ends is None else self.ends
 
+    @jax.jit
     def calculated_ends(self) -> "_Ends":
         """The ends of the sum, from those of its terms."""
         zero = jnp.zeros_like(self.counts[0])

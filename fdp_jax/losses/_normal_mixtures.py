@@ -31,9 +31,11 @@ the normal density along a line at that height) and so is 1 - k, and -(log k)'' 
 RATE^2.
 """
 
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -61,6 +63,7 @@ _LARGE = 600.0
 UNIT = 2.0**-53
 
 
+@functools.partial(jax.jit, inline=True)
 def where(condition: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Array:
     """`jnp.where` in two equations: of a condition or value of the full shape."""
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (condition, yes, no)))
@@ -68,6 +71,7 @@ def where(condition: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Array:
     return lax.select(*(full(x) for x in (condition, yes, no)))
 
 
+@jax.jit
 def log1p(x: Array) -> Array:
     """log(1 + x) to a few units; the library's is off by 240 units on [-1/2, -0.29]."""
     far = x < -0.25
@@ -176,6 +180,7 @@ class NormalMixtures(eqx.Module):
         most = np.log(LEAST * 2 * self.centers.size)
         return jnp.where(jnp.any(left_out), most, -jnp.inf)
 
+    @jax.jit
     def frame(self) -> Frame:
         """Facts of the pair anywhere."""
         kept = self.weights >= LEAST

@@ -130,6 +130,7 @@ class MeshMoments(NamedTuple):
     """Of the windows."""
 
 
+@jax.jit
 def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     """Moments to few digits, by a rule of its own for every shift; no derivative.
 

@@ -325,8 +325,7 @@ class RenyiDP(AbstractRenyi):
         below = orders < 1
         finite = jnp.where(jnp.isfinite(values), values, 0.0)
         rate = jnp.where(below, (1 - orders) / orders, 0.0)
-        found = jnp.where(jnp.isfinite(values), -rate * finite, -jnp.inf)
-        return jnp.max(found)
+        return jnp.max(jnp.where(jnp.isfinite(values), -rate * finite, -jnp.inf))
 
 
 @in_float64(cast_out=False)

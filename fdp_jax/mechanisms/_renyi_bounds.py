@@ -131,5 +131,4 @@ def attach(
     logit: Array, order: Array, divergence: Array, log_alpha: Array, log_rest: Array
 ) -> Array:
     """The logit with its derivative in the order, in the divergence and in alpha."""
-    args = order, divergence, log_alpha, log_rest
-    return implicit_root(_over, logit, args, ())
+    return implicit_root(_over, logit, (order, divergence, log_alpha, log_rest), ())

@@ -87,8 +87,7 @@ class Subsampled(AbstractRun, AbstractWrapped):
         self.mechanism = require_mechanism("mechanism", mechanism)
         self.sampling = require_sampling(sampling)
         sampling.require_release(mechanism)
-        given = sampling.one_round() if num_steps is None else num_steps
-        self.num_steps = given
+        self.num_steps = sampling.one_round() if num_steps is None else num_steps
 
     def __check_init__(self):
         if not self.takes_fractions():

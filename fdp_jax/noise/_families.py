@@ -191,8 +191,7 @@ class ShiftConstruction(AbstractLaw):
         return CurveLaw(self.law.family(self.law.mu)).variance()
 
     def characteristic_function(self, t):
-        curve = CurveLaw(self.law.family(self.law.mu))
-        return curve.characteristic_function(t)
+        return CurveLaw(self.law.family(self.law.mu)).characteristic_function(t)
 
 
 class TulapLaw(AbstractLaw):

@@ -208,8 +208,7 @@ def _legend(ax: Axes, scale: str | None) -> None:
 def _alphas(scale: str) -> np.ndarray:
     if scale == "linear":
         # Denser at both ends, where f is steep.
-        angle = np.linspace(1e-4, np.pi, _NUM_POINTS)
-        return 0.5 * (1.0 - np.cos(angle))
+        return 0.5 * (1.0 - np.cos(np.linspace(1e-4, np.pi, _NUM_POINTS)))
     if scale == "log":
         return np.geomspace(1e-6, 1.0, _NUM_POINTS)
     logit = np.linspace(np.log(1e-6), -np.log(1e-6), _NUM_POINTS)

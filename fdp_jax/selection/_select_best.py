@@ -217,8 +217,7 @@ class SelectBest(Declared, AbstractGuarantee):
         if not loss_like(run.simplified()).decays:
             return []
         each = with_winner_pairs(law, run)
-        ways = {"remove": each[0], "add": each[-1]}
-        return [ways[name] for name in names]
+        return [{"remove": each[0], "add": each[-1]}[name] for name in names]
 
     def _least(
         self, names: tuple[str, ...], found: list[Interval], by_weight: Any

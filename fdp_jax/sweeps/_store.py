@@ -231,8 +231,7 @@ def _from_parquet(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     import pyarrow.parquet as pq
 
     # One small file: no threads, which would have to be ended with the process.
-    file = pq.ParquetFile(io.BytesIO(content))
-    table = file.read(use_threads=False)
+    table = pq.ParquetFile(io.BytesIO(content)).read(use_threads=False)
     about = json.loads(table.schema.metadata[b"fdp_jax"])
     arrays = {}
     for name in table.column_names:

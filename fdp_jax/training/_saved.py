@@ -65,8 +65,7 @@ def read(path: str | os.PathLike[str], plan: Plan, like: PyTree) -> PyTree:
     _require_plan(name, content["plan"], plan)
     stored, place = {}, 0
     for field, kind, dtype, shape in content["arrays"]:
-        count = math.prod(shape)
-        flat = np.frombuffer(data, jnp.dtype(dtype), count, place)
+        flat = np.frombuffer(data, jnp.dtype(dtype), math.prod(shape), place)
         stored[field] = kind, flat.reshape(shape)
         place += flat.nbytes
     state = _restored(name, stored, like)

@@ -100,8 +100,7 @@ class EnclosedLoss(AbstractLoss):
         pairs = zip(terms, counts, strict=True)
         precisions = [n / jnp.square(x.noise_multiplier) for x, n in pairs]
         # A little less noise, for what is rounded here.
-        noise = (1 - 1e-14) / jnp.sqrt(sum(precisions))
-        return GaussianLoss(stop_gradient(noise))
+        return GaussianLoss(stop_gradient((1 - 1e-14) / jnp.sqrt(sum(precisions))))
 
     def moments(self, order):
         _, _, slope, curvature = self.law().rough_moments(order)
