@@ -63,9 +63,10 @@ _SPARE = 100
 """Logits are steeper than that in no parameter's logarithm, about."""
 _NUDGES, _FIRST_NUDGE = 8, 1e-12
 """Steps, and the first one's relative size, in which a value is moved until met."""
-_ROUGH = Method("grid", points=1 << 13)
 _NARROW = 1e-6
 """Width of the certificate that queries call certified, relative to what is limited."""
+_FEW_POINTS = 1 << 12
+"""Of a grid that says about where rates are met that are asked for one by one."""
 
 
 class Solved(eqx.Module):
@@ -146,8 +147,9 @@ def _best(
     )
     spared = splits and (looks or needs_no_splitting(steps, like))
     first = dataclasses.replace(method, split=method.split and not spared)
+    rough = Method("grid", points=_FEW_POINTS) if like.on_grid else AUTO
     if asks and splits and is_rare(steps, 1.0):
-        found = _by_questions(mechanism, target, unknown, rough=_ROUGH)
+        found = _by_questions(mechanism, target, unknown, rough)
     else:
         found = ask(method=first)
         doubt = looks and holds_anywhere(found.status != Status.TIGHT)
@@ -155,7 +157,7 @@ def _best(
         if doubt and first != method and (target.of_profile or not asks):
             found = ask(method=method)
         if asks and int(found.status) != Status.TIGHT:
-            other = _by_questions(mechanism, target, unknown, rough=_ROUGH)
+            other = _by_questions(mechanism, target, unknown, rough)
             found = found if int(other.status) == Status.VACUOUS else other
     found = _met(found, mechanism, target, unknown)
     done = asks or not looks or not of_lines or is_traced(found.status)
@@ -331,7 +333,7 @@ def _by_questions(
     mechanism: AbstractMechanism | SelectBest,
     target: AbstractTarget,
     unknown: Unknown,
-    rough: Method | None = None,
+    rough: Method = AUTO,
 ) -> Solved:
     """The solution for a guarantee that answers in many programs, by plain calls."""
     leaves, structure = jax.tree.flatten((mechanism, target))
@@ -339,12 +341,12 @@ def _by_questions(
     moving = [i for i, x in enumerate(leaves) if is_traced(x)]
     single = np.asarray(float_dtype() == np.float32)
 
-    def margin(value: Any, *moved: Any, by: Method | None = None) -> Margin:
+    def margin(value: Any, *moved: Any, by: Method = AUTO) -> Margin:
         known = dict(enumerate(held)) | dict(zip(moving, moved, strict=False))
         run, goal = jax.tree.unflatten(structure, known.values())
         with jax.disable_jit(False):
             run = unknown.put(run, value)
-            return goal.margin(run if by is None else View(run, "both", by))
+            return goal.margin(run if by == AUTO else View(run, "both", by))
 
     near = lambda t: margin(unknown.at(t), by=rough).excess.estimate
     excess = lambda t, *moved: margin(unknown.at(t), *moved).excess.estimate
