@@ -46,6 +46,8 @@ from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import (
     AbstractMechanism,
     AbstractRenyi,
+    View,
+    is_rare,
     loss_like,
     needs_no_splitting,
 )
@@ -63,6 +65,8 @@ _NUDGES, _FIRST_NUDGE = 8, 1e-12
 """Steps, and the first one's relative size, in which a value is moved until met."""
 _NARROW = 1e-6
 """Width of the certificate that queries call certified, relative to what is limited."""
+_FEW_POINTS = 1 << 12
+"""Of a grid that says about where rates are met that are asked for one by one."""
 
 
 class Solved(eqx.Module):
@@ -143,17 +147,18 @@ def _best(
     )
     spared = splits and (looks or needs_no_splitting(steps, like))
     first = dataclasses.replace(method, split=method.split and not spared)
-    found = ask(method=first)
-    doubt = looks and holds_anywhere(found.status != Status.TIGHT)
-    # Of the rates of a law that is split the program is the largest of all.
-    if doubt and first != method and (target.of_profile or not asks):
-        found = ask(method=method)
-    if asks and int(found.status) != Status.TIGHT:
-        start = float(found.value if np.isfinite(found.value) else unknown.start)
-        other = _by_questions(
-            mechanism, target, dataclasses.replace(unknown, start=start)
-        )
-        found = found if int(other.status) == Status.VACUOUS else other
+    rough = Method("grid", points=_FEW_POINTS) if like.on_grid else AUTO
+    if asks and splits and is_rare(steps, 1.0):
+        found = _by_questions(mechanism, target, unknown, rough)
+    else:
+        found = ask(method=first)
+        doubt = looks and holds_anywhere(found.status != Status.TIGHT)
+        # Of the rates of a law that is split the program is the largest of all.
+        if doubt and first != method and (target.of_profile or not asks):
+            found = ask(method=method)
+        if asks and int(found.status) != Status.TIGHT:
+            other = _by_questions(mechanism, target, unknown, rough)
+            found = found if int(other.status) == Status.VACUOUS else other
     found = _met(found, mechanism, target, unknown)
     done = asks or not looks or not of_lines or is_traced(found.status)
     if done or not like.on_grid or int(found.status) != Status.LOOSE:
@@ -325,7 +330,10 @@ def _held(x: Any) -> Any:
 
 
 def _by_questions(
-    mechanism: AbstractMechanism | SelectBest, target: AbstractTarget, unknown: Unknown
+    mechanism: AbstractMechanism | SelectBest,
+    target: AbstractTarget,
+    unknown: Unknown,
+    rough: Method = AUTO,
 ) -> Solved:
     """The solution for a guarantee that answers in many programs, by plain calls."""
     leaves, structure = jax.tree.flatten((mechanism, target))
@@ -333,16 +341,18 @@ def _by_questions(
     moving = [i for i, x in enumerate(leaves) if is_traced(x)]
     single = np.asarray(float_dtype() == np.float32)
 
-    def margin(value: Any, *moved: Any) -> Margin:
+    def margin(value: Any, *moved: Any, by: Method = AUTO) -> Margin:
         known = dict(enumerate(held)) | dict(zip(moving, moved, strict=False))
         run, goal = jax.tree.unflatten(structure, known.values())
         with jax.disable_jit(False):
-            return goal.margin(unknown.put(run, value))
+            run = unknown.put(run, value)
+            return goal.margin(run if by == AUTO else View(run, "both", by))
 
+    near = lambda t: margin(unknown.at(t), by=rough).excess.estimate
     excess = lambda t, *moved: margin(unknown.at(t), *moved).excess.estimate
     with jax.core.eval_context(), jax.enable_x64(True):
         with jax.disable_jit():  # loops of Python
-            found, leaks = solve(margin, excess, unknown, len(target.binds))
+            found, leaks = solve(margin, near, unknown, len(target.binds))
         slopes = []
         if moving and not unknown.whole:
             at = found.t, *(jnp.asarray(held[i]) for i in moving)

@@ -106,6 +106,7 @@ from ._renyi_composition import RenyiComposition as RenyiComposition
 from ._resolve import (
     Resolved as Resolved,
     by_contour as by_contour,
+    is_rare as is_rare,
     loss_like as loss_like,
     needs_no_splitting as needs_no_splitting,
     resolve as resolve,

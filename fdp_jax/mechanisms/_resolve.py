@@ -231,7 +231,7 @@ class Resolved:
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
         splits = composed.method.split and can_split(composed)
-        if splits and not (_is_rare(self.known_steps, rare) or _moves_once(composed)):
+        if splits and not (is_rare(self.known_steps, rare) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, dataclasses.replace(composed.method, split=False))
@@ -306,10 +306,10 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
 
 def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
     """Whether one line will do: where records take part often enough, if known."""
-    return route(composed) == "contour" and not _is_rare(steps, _OFTEN)
+    return route(composed) == "contour" and not is_rare(steps, _OFTEN)
 
 
-def _is_rare(steps: KnownSteps, times: float) -> bool:
+def is_rare(steps: KnownSteps, times: float) -> bool:
     """Whether a record is known to take part less often than so many times."""
     prob, num_steps = steps
     return prob is not None and num_steps is not None and prob * num_steps < times

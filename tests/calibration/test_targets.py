@@ -115,11 +115,22 @@ def test_round_trip_on_random_configurations(kind):
     ],
     ids=["error rates", "reconstruction"],
 )
-def test_rates_of_one_sampled_release(alpha, power, target):
+def test_rates_of_one_sampled_release(alpha, power, target, monkeypatch):
     # power = (1 - q) alpha + q Phi(1 / noise - z), z the quantile of 1 - alpha.
     q, z = 0.02, norm.isf(alpha)
     exact = 1 / (z + norm.ppf((power - (1 - q) * alpha) / q))
+    asked, margin = [], type(target).margin
+
+    def counted(self, loss):
+        asked.append(loss)
+        return margin(self, loss)
+
+    monkeypatch.setattr(type(target), "margin", counted)
     found = fdp.calibrate(_run(None, q, 1), target, solve_for="noise_multiplier")
+    # A rough grid says where it is: no program of a search, and few other questions.
+    kinds = [type(x).__name__ for x in asked]
+    assert set(kinds) == {"View", "DPSGD"}
+    assert kinds.count("DPSGD") <= 5
     assert found.status == Status.TIGHT
     assert float(found.value) == pytest.approx(exact, rel=1e-6)
 
