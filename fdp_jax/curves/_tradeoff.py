@@ -255,13 +255,18 @@ def _look(
     test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
+    # From the largest loss on everything is known: the best threshold is not beyond.
+    most = jnp.maximum(jnp.max(engines.largest_loss(loss, seen)), 0)
+    end = jnp.where(place.anchor < 0, -most, most)
+    ends = jnp.where(jnp.isfinite(end), jnp.stack([end, end + jnp.sign(end)]), place.anchor)
+    thresholds = jnp.concatenate([ends[:1], thresholds, ends[1:]])
     found, odds, plans = rates_at(loss, test, *logs, thresholds, anew=True)
     test = dataclasses.replace(test, plans=plans)
     found = Rates(
         *(sound(x, -jnp.inf, jnp.inf) for x in (found.log_beta, found.log_tpr))
     )
     odds = jnp.where(jnp.isnan(odds), 0, odds)
-    fall, width = (x[-1] - x[0] for x in (odds, thresholds))
+    fall, width = (x[-2] - x[1] for x in (odds, thresholds))
     falls = jnp.isfinite(fall) & (fall < -_FLAT)
     pace = jnp.where(falls, width / jnp.where(falls, -fall, 1.0), jnp.inf)
     new = _Points(thresholds, found, odds, jnp.full_like(odds, pace))
@@ -338,8 +343,10 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
 def _between(points: _Points, ends: list[Array], alpha: Array) -> Array:
     """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
-    log_beta = points.rates.log_beta.estimate
-    value, other = (jnp.exp(log_beta[i]) for i in ends)
+    log_beta, log_tpr = (x.estimate for x in (points.rates.log_beta, points.rates.log_tpr))
+    # Also where it is negative.
+    beta = jnp.where(jnp.isfinite(log_beta), jnp.exp(log_beta), -jnp.expm1(log_tpr))
+    value, other = (beta[i] for i in ends)
     slope, descent = (jax.nn.sigmoid(points.odds[i]) - alpha for i in ends)
     unit = jnp.exp(low)
     width = unit * jnp.expm1(high - low)
