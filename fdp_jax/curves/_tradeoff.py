@@ -254,12 +254,11 @@ def _look(
         planned = jnp.where(near, planned, place.anchor)
     test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
-    thresholds = place.anchor + place.scale * offsets
     # From the largest loss on everything is known: the best threshold is not beyond.
-    most = jnp.maximum(jnp.max(engines.largest_loss(loss, seen)), 0)
-    end = jnp.where(place.anchor < 0, -most, most)
-    ends = jnp.where(jnp.isfinite(end), jnp.stack([end, end + jnp.sign(end)]), place.anchor)
-    thresholds = jnp.concatenate([ends[:1], thresholds, ends[1:]])
+    most = jnp.maximum(jnp.max(engines.largest_loss(loss, seen)), 0) + jnp.arange(2.0)
+    ends = jnp.where(place.anchor < 0, -most, most)
+    first, last = jnp.where(jnp.isfinite(most), ends, place.anchor).reshape(2, 1)
+    thresholds = jnp.concatenate([first, place.anchor + place.scale * offsets, last])
     found, odds, plans = rates_at(loss, test, *logs, thresholds, anew=True)
     test = dataclasses.replace(test, plans=plans)
     found = Rates(
@@ -343,7 +342,7 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
 def _between(points: _Points, ends: list[Array], alpha: Array) -> Array:
     """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
-    log_beta, log_tpr = (x.estimate for x in (points.rates.log_beta, points.rates.log_tpr))
+    log_beta, log_tpr = points.rates.log_beta.estimate, points.rates.log_tpr.estimate
     # Also where it is negative.
     beta = jnp.where(jnp.isfinite(log_beta), jnp.exp(log_beta), -jnp.expm1(log_tpr))
     value, other = (beta[i] for i in ends)

@@ -128,5 +128,5 @@ def _search_threshold(
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
     # Not so small that all thresholds looked at are in one cell.
-    scale = jnp.maximum(jnp.minimum(scale, 1 / (1 + grid.shift)), 1e3 * grid.spacing)
-    return jnp.where(flip, -found, found), scale
+    reach = jnp.maximum(jnp.minimum(scale, 1 / (1 + grid.shift)), 300 * grid.spacing)
+    return jnp.where(flip, -found, found), reach
