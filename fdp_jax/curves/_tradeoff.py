@@ -257,8 +257,9 @@ def _look(
     # From the largest loss on everything is known: the best threshold is not beyond.
     most = jnp.maximum(jnp.max(engines.largest_loss(loss, seen)), 0) + jnp.arange(2.0)
     ends = jnp.where(place.anchor < 0, -most, most)
-    first, last = jnp.where(jnp.isfinite(most), ends, place.anchor).reshape(2, 1)
-    thresholds = jnp.concatenate([first, place.anchor + place.scale * offsets, last])
+    end, beyond = jnp.where(jnp.isfinite(most), ends, place.anchor).reshape(2, 1)
+    around = place.anchor + place.scale * offsets
+    thresholds = jnp.concatenate([end, around, beyond])
     found, odds, plans = rates_at(loss, test, *logs, thresholds, anew=True)
     test = dataclasses.replace(test, plans=plans)
     found = Rates(
