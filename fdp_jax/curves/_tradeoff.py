@@ -254,14 +254,21 @@ def _look(
         planned = jnp.where(near, planned, place.anchor)
     test = Test(place.anchor, plans.resolution(place.scale), place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
-    thresholds = place.anchor + place.scale * offsets
+    around = place.anchor + place.scale * offsets
+    # From the largest loss on everything is known: the best threshold is not beyond.
+    # Contours see no point masses, which alone hide a fall from other thresholds.
+    most = jnp.maximum(jnp.max(engines.largest_loss(loss, seen)), 0) + jnp.arange(2.0)
+    ends = jnp.where(place.anchor < 0, -most, most)
+    ends = jnp.where(jnp.isfinite(most), ends, place.anchor)
+    more = 0 if engines.route(loss) == "contour" else 1
+    thresholds = jnp.concatenate([ends[:more], around, ends[1 : 1 + more]])
     found, odds, plans = rates_at(loss, test, *logs, thresholds, anew=True)
     test = dataclasses.replace(test, plans=plans)
     found = Rates(
         *(sound(x, -jnp.inf, jnp.inf) for x in (found.log_beta, found.log_tpr))
     )
     odds = jnp.where(jnp.isnan(odds), 0, odds)
-    fall, width = (x[-1] - x[0] for x in (odds, thresholds))
+    fall, width = (x[-1 - more] - x[more] for x in (odds, thresholds))
     falls = jnp.isfinite(fall) & (fall < -_FLAT)
     pace = jnp.where(falls, width / jnp.where(falls, -fall, 1.0), jnp.inf)
     new = _Points(thresholds, found, odds, jnp.full_like(odds, pace))
@@ -338,8 +345,10 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
 def _between(points: _Points, ends: list[Array], alpha: Array) -> Array:
     """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
-    log_beta = points.rates.log_beta.estimate
-    value, other = (jnp.exp(log_beta[i]) for i in ends)
+    log_beta, log_tpr = points.rates.log_beta.estimate, points.rates.log_tpr.estimate
+    # Also where it is negative.
+    beta = jnp.where(jnp.isfinite(log_beta), jnp.exp(log_beta), -jnp.expm1(log_tpr))
+    value, other = (beta[i] for i in ends)
     slope, descent = (jax.nn.sigmoid(points.odds[i]) - alpha for i in ends)
     unit = jnp.exp(low)
     width = unit * jnp.expm1(high - low)

@@ -127,4 +127,6 @@ def _search_threshold(
     infinite = jnp.where(flip, loss.log_infinite_mass(sign), -jnp.inf)
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
-    return jnp.where(flip, -found, found), jnp.minimum(scale, 1 / (1 + grid.shift))
+    # Not so small that all thresholds looked at are in one cell.
+    reach = jnp.maximum(jnp.minimum(scale, 1 / (1 + grid.shift)), 300 * grid.spacing)
+    return jnp.where(flip, -found, found), reach

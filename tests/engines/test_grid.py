@@ -147,13 +147,41 @@ def test_error_rates_of_a_law_with_a_largest_loss_next_to_all():
     assert abs(float(alpha.estimate) - 0.4) < 1e-8
 
 
-def test_error_rates_below_the_probability_of_the_largest_loss():
-    """There the best test rejects a share of these outputs: power e^most alpha."""
-    response = fdp.RandomizedResponse(2.0, relation="add_or_remove_one")
-    run = fdp.PoissonSubsampled(response, 0.2).repeat(5)
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "n", "alpha"),
+    [
+        (2.0, 0.0, 0.2, 5, 1e-8),
+        (1.0, 0.0, 0.3, 4, 0.999),
+        (0.5, 1.5e-4, 0.8, 5, 3.4e-7),
+    ],
+)
+def test_error_rates_beyond_the_probabilities_of_the_ends(
+    epsilon, delta, rate, n, alpha
+):
+    """There the best test rejects, or accepts, a share of the outputs at one end."""
+    release = fdp.ApproxDP(epsilon=epsilon, delta=delta)
+    if delta == 0:
+        release = fdp.RandomizedResponse(epsilon, relation="add_or_remove_one")
+    run = fdp.PoissonSubsampled(release, rate).repeat(n)
     with jax.enable_x64(True):
-        found = run.remove.bounds(fpr=1e-8)
-    _holds(found, 1e-8 * (0.8 + 0.2 * math.exp(2)) ** 5, width=1e-9, rtol=1e-10)
+        found = run.remove.bounds(fpr=alpha)
+    most, least = (1 + rate * math.expm1(s * epsilon) for s in (1, -1))
+    infinite = -math.expm1(n * math.log1p(-rate * delta))
+    near_end = infinite + most**n * alpha, 1 - least**n * (1 - alpha)
+    _holds(found, near_end[alpha > 0.5], width=1e-8, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "alpha", "power"),
+    [(1, 1 / 4, 3 / 4), (3, 1 / 64, 27 / 64), (3, 10 / 64, 54 / 64)],
+)
+def test_error_rates_at_a_kink(count, alpha, power):
+    """All thresholds between two losses are the best: their slopes say nothing."""
+    run = fdp.RandomizedResponse(math.log(3)).repeat(count)
+    with jax.enable_x64(True):
+        found = run.bounds(fpr=alpha)
+    assert found.method == "closed_form"
+    _holds(found, power, width=1e-8, rtol=1e-12)
 
 
 # -- quadrature --------------------------------------------------------------------
