@@ -23,7 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from ._compilation import constituents, is_foreign
 from ._concrete import evaluates_at_once, is_traced
 from ._masks import merge, select, spread
-from ._place import device, on_cpu
+from ._place import device, on_cpu, processors
 from ._setting import setting
 
 Answer = tuple[list[Any], list[Any]]
@@ -48,10 +48,12 @@ def whole_programs(asked: bool = True) -> contextlib.AbstractContextManager[None
 def may_ask_the_host() -> bool:
     """Whether a question may be answered by plain calls here.
 
-    By a program only where the host computes with the machine that it is: a call from
-    another one and back would wait for itself.
+    By a program only where the host computes with the machine that it is, and that is
+    one device: a call from another one and back would wait for itself, as do those of
+    several devices, whose threads are all that answer.
     """
-    return not _WHOLE.get() and (evaluates_at_once() or on_cpu())
+    alone = lambda: on_cpu() and len(processors()) == 1
+    return not _WHOLE.get() and (evaluates_at_once() or alone())
 
 
 def calls_the_host() -> bool:

@@ -97,7 +97,9 @@ def threshold_between(
     zero, unknown = jnp.zeros_like(target), jnp.full_like(target, jnp.nan)
     growing = jnp.ones_like(target, bool)
     # Zero is looked at first: a search that comes close to it would take long.
-    start = _Bracket(zero, zero, unknown, unknown, growing, zero, zero, scale + zero)
+    start = _Bracket(
+        zero, zero, unknown, unknown, growing, zero, zero, zero + jnp.asarray(scale)
+    )
     # One loop for both phases, since `log_tail` takes long to compile.
     end = while_loop(_Bracket.unfinished, body, start)
     return end.low, jnp.where(jnp.isnan(end.below), most, end.high)

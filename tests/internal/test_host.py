@@ -1,6 +1,7 @@
 """Questions of compiled programs, which are left to the programs of plain calls."""
 
 import functools
+import os
 import subprocess
 import sys
 
@@ -299,6 +300,32 @@ threads = [threading.Thread(target=ask, args=(1.0 + i,)) for i in range(4)]
 [x.join() for x in threads]
 print(float(asked(1.0)[0][0]))
 """
+
+
+_DEVICES = """
+import jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_num_cpu_devices", 2)
+import fdp_jax as fdp
+run = lambda s: fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=1000)
+each = lambda s: jax.lax.map(lambda x: run(x).epsilon(delta=1e-5), s)
+mesh = jax.sharding.Mesh(np.array(jax.devices()), "part")
+parts = jax.sharding.PartitionSpec("part")
+sweep = jax.shard_map(each, mesh=mesh, in_specs=parts, out_specs=parts, check_vma=False)
+lowered = jax.jit(sweep).lower(jnp.linspace(0.8, 1.2, 32))
+print(lowered.as_text().count("callback"))
+"""
+
+
+def test_programs_of_several_devices_do_not_call_the_host():
+    """Their threads, which would wait for answers, are all that could find them."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DEVICES],
+        env=dict(os.environ, EQX_ON_ERROR="nan"),  # nor by checks of numbers
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == 0
 
 
 def test_one_core_answers_many_questions_at_once():
