@@ -214,7 +214,7 @@ def part_curve() -> str:
     head = ["configuration", "one epsilon, theirs ms", "whole curve, ours ms", "ratio"]
     SUMMARY["curve"] = (
         "| whole curve, both directions, against one epsilon of theirs "
-        f"| {statistics.median(ratios):.1f} times faster |"
+        f"| {statistics.median(ratios):.1f} times as fast |"
     )
     return (
         "## The whole two-direction curve against one epsilon\n\n"
