@@ -61,7 +61,7 @@ def test_each_line_hears_it_once():
         ("epsilon", {"delta": DELTAS}),
         ("delta", {"epsilon": 1.0}),
         ("beta", {"alpha": 0.1}),
-        ("tpr", {"fpr": 0.1}),
+        ("tpr", {"fpr": 1e-5}),
         ("bayes_error", {"prior": 0.4}),
     ],
 )
