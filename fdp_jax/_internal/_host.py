@@ -46,14 +46,18 @@ def whole_programs(asked: bool = True) -> contextlib.AbstractContextManager[None
 
 
 def may_ask_the_host() -> bool:
-    """Whether a question may be answered by plain calls here.
+    """Whether a question may be answered by plain calls here."""
+    return not _WHOLE.get() and (evaluates_at_once() or on_one_cpu())
 
-    By a program only where the host computes with the machine that it is, and that is
-    one device: a call from another one and back would wait for itself, as do those of
-    several devices, whose threads are all that answer.
+
+def on_one_cpu() -> bool:
+    """Whether programs may call the host.
+
+    Only where it computes with the machine that it is, and that is one device: a call
+    from another one and back would wait for itself, as do those of several devices,
+    whose threads are all that could answer.
     """
-    alone = lambda: on_cpu() and len(processors()) == 1
-    return not _WHOLE.get() and (evaluates_at_once() or alone())
+    return on_cpu() and len(processors()) == 1
 
 
 def calls_the_host() -> bool:

@@ -26,10 +26,10 @@ from .._internal._host import (
     calls_the_host,
     closes_over_traced,
     may_ask_the_host,
+    on_one_cpu,
     whole_programs,
 )
 from .._internal._implicit import implicit_root
-from .._internal._place import on_cpu
 from .._internal._precision import (
     float_dtype,
     in_float64,
@@ -91,8 +91,8 @@ def found_for(
     if isinstance(mechanism, SelectBest):
         here = not is_traced(jax.tree.map(_held, asked))
         _checks.require(
-            here or on_cpu(),
-            "selections are calibrated outside of jit and vmap unless on a CPU",
+            here or on_one_cpu(),
+            "selections are calibrated outside of jit and vmap unless on one CPU device",
             wrong=TypeError,
         )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
