@@ -92,7 +92,7 @@ def found_for(
         here = not is_traced(jax.tree.map(_held, asked))
         _checks.require(
             here or on_one_cpu(),
-            "selections are calibrated outside of jit and vmap unless on one CPU device",
+            "selections are calibrated outside of jit and vmap, or on one CPU device",
             wrong=TypeError,
         )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
