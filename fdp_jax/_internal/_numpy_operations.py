@@ -56,7 +56,9 @@ def quotient(x: Any, y: Any) -> Any:
     safe = np.where(y == 0, 1, y)
     down = x // safe
     inexact = (down * safe != x) & ((x < 0) != (safe < 0))
-    return np.where(y == 0, -1, down + inexact).astype(x.dtype)[()]
+    # Of whole numbers without a sign that is the largest one.
+    worst = np.asarray(-1).astype(x.dtype)
+    return np.where(y == 0, worst, down + inexact).astype(x.dtype)[()]
 
 
 def ordered(x: Any) -> Any:

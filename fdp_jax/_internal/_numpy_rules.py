@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from ._numpy_random import KEY, drawing, is_key, is_numeric
@@ -64,7 +65,7 @@ _TEMPLATES = {
     "threefry2x32": "threefry({0}, {1}, {2}, {3})",
 }
 _SAME_NAME = (
-    "exp exp2 expm1 log log1p sqrt cbrt sin cos tan sinh cosh tanh floor ceil "
+    "exp exp2 expm1 log log1p log2 sqrt cbrt sin cos tan sinh cosh tanh floor ceil "
     "conj erf erfc digamma"
 )
 _TEMPLATES |= {name: f"{name}({{0}})" for name in _SAME_NAME.split()}
@@ -296,7 +297,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             how = writer.work(test, body), own["cond_nconsts"], own["body_nconsts"]
             return f"loop({test}, {body}, {str(how)[1:-1]}, {every})"
         case "scan":
-            split = int(own["num_consts"]), int(own["num_carry"])
+            split = _constants_and_carry(own)
             kinds = tuple((_shape(v)[1:], _kind(v)) for v in eqn.outvars[split[1] :])
             body = function(own["jaxpr"])
             how = f"{int(own['length'])}, {own['reverse']}, {split}, {kinds}"
@@ -311,6 +312,14 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     )
 
 
+def _constants_and_carry(own: dict[str, Any]) -> tuple[int, int]:
+    """The numbers of a scan's constants and of what it hands on."""
+    if "ft_in" in own:  # from JAX 0.11 on
+        constants, carry, _ = map(len, own["ft_in"].unpack())
+        return constants, carry
+    return int(own["num_consts"]), int(own["num_carry"])
+
+
 def _windows(eqn: Any, names: str) -> tuple[tuple, tuple, tuple]:
     """The windows' dimensions, those they do not keep, and where their places go."""
     numbers = eqn.params["dimension_numbers"]
@@ -322,7 +331,19 @@ def _windows(eqn: Any, names: str) -> tuple[tuple, tuple, tuple]:
 
 def called_by(eqn: Any) -> Any:
     """The program that an equation runs once; None if it is none."""
+    own = eqn.params.get("_prim")
+    if own is not None:
+        return _expanded(own)
     return eqn.params.get(CALLS.get(eqn.primitive.name, "")) or drawing(eqn)
+
+
+def _expanded(own: Any) -> Any:
+    """The program of a function of JAX that has rules of its own, from 0.12 on."""
+    if hasattr(own, "traced"):
+        return own.traced.jaxpr
+    flat = lambda *x: jax.tree.leaves(own.expand(*jax.tree.unflatten(own.in_tree, x)))
+    with jax.enable_x64(True):
+        return jax.make_jaxpr(flat)(*own.in_avals_flat)
 
 
 def repetition(eqn: Any) -> tuple[str, str]:

@@ -224,6 +224,8 @@ def equations_of(jaxpr: Any) -> Iterator[Any]:
         yield equation
         for value in equation.params.values():
             for part in value if isinstance(value, list | tuple) else [value]:
+                # From JAX 0.12 on, a function with a derivative holds its program.
+                part = getattr(part, "traced", part)
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
                     yield from equations_of(inner)

@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced
+from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record, described
 from .._internal._show import Call
@@ -351,13 +351,15 @@ class RenyiFilter(AbstractFilter):
         self._spent = _parts(np.zeros(len(self.orders)))
 
     def _cost(self, mechanism: Any) -> Any:
+        orders = np.asarray(self.orders)
         if isinstance(mechanism, AbstractMechanism):
-            mechanism = renyi_dp(mechanism, orders=np.asarray(self.orders))
+            return renyi_dp(mechanism, orders=orders).divergences
         _require(isinstance(mechanism, RenyiDP), "mechanisms or RenyiDP", mechanism)
-        same = np.asarray(mechanism.orders, np.float64)
+        own = known(mechanism.orders)
+        if own is None:  # of a program's argument: at the next larger order
+            return mechanism.divergence(orders)
         _checks.require(
-            same.shape == (len(self.orders),) and not np.any(same != self.orders),
-            "orders must be those of the filter's budget",
+            np.array_equal(own, orders), "orders must be those of the filter's budget"
         )
         return mechanism.divergences
 

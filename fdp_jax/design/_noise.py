@@ -210,7 +210,8 @@ def _solve(
     else:
         # Slacks are at least the excess; their sum is at most delta.
         slacks = count
-        sums = scipy.sparse.block_diag([np.ones((1, x.shape[0])) for x in each_excess])
+        ones = [np.ones((1, x.shape[0])) for x in each_excess]
+        sums = scipy.sparse.block_diag([scipy.sparse.coo_array(x) for x in ones])
         rows = scipy.sparse.block_array(
             [[excess, -scipy.sparse.eye_array(count)], [None, sums]]
         )

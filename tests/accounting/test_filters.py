@@ -65,6 +65,11 @@ def test_divergences_add_up_at_every_order():
     spending = RenyiFilter(budget).step(fdp.RenyiDP(orders, [0.05, 0.1, 0.2]))
     np.testing.assert_allclose(spending.spent, [0.05, 0.1, 0.2], rtol=1e-12)
     assert np.all(np.asarray(spending.guarantee.divergences) >= budget.divergences)
+    # In programs, which know the release or are given it, too.
+    for release in (fdp.Gaussian(10.0), fdp.RenyiDP(orders, [0.01, 0.04, 0.16])):
+        after = jax.jit(lambda budget, x, y=release: budget.step(x).step(y).spent)
+        found = after(RenyiFilter(budget), release)
+        np.testing.assert_allclose(found, [0.02, 0.08, 0.32], rtol=1e-8)
 
 
 @pytest.mark.parametrize("double", [True, False])

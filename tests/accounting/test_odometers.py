@@ -96,7 +96,7 @@ def test_more_is_never_less(kind):
     for _ in range(12):
         odometer = odometer.step(cost(0.4), count=3)
         found = float(odometer.epsilon(delta=1e-5))
-        assert found >= last
+        assert found >= last * (1 - 1e-15)  # at the most that is ever told
         assert found >= odometer.epsilon(delta=1e-3)
         last = found
     assert odometer.step(cost(0.4), count=0).epsilon(delta=1e-5) == last

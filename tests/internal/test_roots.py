@@ -35,7 +35,7 @@ CASES = {
     "jump": (lambda x: jnp.where(x < 0.1, -1.0, 2.0), 0.1),
     "infinite": (lambda x: jnp.where(x < -0.6, -jnp.inf, jnp.inf), -0.6),
     "negative": (lambda x: jnp.log(2 + x) - np.log(0.5), -1.5),
-    "tiny": (lambda x: jnp.tanh(1e9 * x - 1.0), 1e-9),
+    "tiny": (lambda x: jnp.tanh(1e9 * (x - 1e-9)), 1e-9),
 }
 
 
