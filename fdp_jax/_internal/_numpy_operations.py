@@ -61,6 +61,11 @@ def quotient(x: Any, y: Any) -> Any:
     return np.where(y == 0, worst, down + inexact).astype(x.dtype)[()]
 
 
+def horner(x: Any, *coefficients: Any) -> Any:
+    """A polynomial, of which the constant comes first."""
+    return functools.reduce(lambda total, c: total * x + c, reversed(coefficients))
+
+
 def ordered(x: Any) -> Any:
     """An integer that has the order of floats, -0 before 0 and NaN last."""
     if x.dtype.kind != "f":
@@ -282,6 +287,7 @@ def branch(index: Any, branches: tuple, *args: Any) -> tuple:
 _OURS = [
     to_int,
     quotient,
+    horner,
     ordered,
     whole_power,
     half_away,

@@ -21,6 +21,7 @@ _TEMPLATES = {
     "neg": "-{0}",
     "abs": "abs({0})",
     "square": "{0} * {0}",
+    "one_minus_square": "(1 + {0}) * (1 - {0})",
     "rsqrt": "1 / sqrt({0})",
     "logistic": "expit({0})",
     "erf_inv": "erfinv({0})",
@@ -74,6 +75,7 @@ _TEMPLATES |= {name: f"arc{name[1:]}({{0}})" for name in _INVERSE.split()}
 _BY_PARAMETERS = {
     "integer_pow": "whole_power({{0}}, {y})",
     "select_n": "choose({{0}}, ({rest}))",
+    "polynomial": "horner({every})",
     "bitcast_convert_type": "{{0}}.view({kind})",
     "shift_right_logical": "({{0}}.view({unsigned}) >> {{1}}).astype({kind})",
     "transpose": "{{0}}.transpose({permutation})",
@@ -297,7 +299,10 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             how = writer.work(test, body), own["cond_nconsts"], own["body_nconsts"]
             return f"loop({test}, {body}, {str(how)[1:-1]}, {every})"
         case "scan":
-            split = _constants_and_carry(own)
+            # From JAX 0.11 on, a tree of what goes in.
+            parts = own["ft_in"].unpack() if "ft_in" in own else ()
+            sizes = tuple(map(len, parts)) or (own["num_consts"], own["num_carry"])
+            split = sizes[:2]
             kinds = tuple((_shape(v)[1:], _kind(v)) for v in eqn.outvars[split[1] :])
             body = function(own["jaxpr"])
             how = f"{int(own['length'])}, {own['reverse']}, {split}, {kinds}"
@@ -310,14 +315,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     return _BY_PARAMETERS[name].format(
         **{**own, **others, "every": every, "rest": rest, "out": shape}
     )
-
-
-def _constants_and_carry(own: dict[str, Any]) -> tuple[int, int]:
-    """The numbers of a scan's constants and of what it hands on."""
-    if "ft_in" in own:  # from JAX 0.11 on
-        constants, carry, _ = map(len, own["ft_in"].unpack())
-        return constants, carry
-    return int(own["num_consts"]), int(own["num_carry"])
 
 
 def _windows(eqn: Any, names: str) -> tuple[tuple, tuple, tuple]:
