@@ -18,7 +18,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHONS = "3.11,3.12,3.13"
-TESTS = "tests/losses/test_closed_forms.py", "tests/curves/test_rounding.py"
+TESTS = (
+    "tests/internal/test_interpreted.py",
+    "tests/losses/test_closed_forms.py",
+    "tests/curves/test_rounding.py",
+)
 _MEASURE = """
 import json, sys, time
 began = time.process_time()
