@@ -33,11 +33,11 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # `make test-compiled` goes without, as users' programs do, and test_compilation.py.
 # Read by the workers when they compile their first program; other versions of jaxlib
 # may not know them.
-_SOONER = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1"
-)
-_KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
+_SOONER = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+_VERSION = importlib.metadata.version("jaxlib").rpartition(".")[0]
+if _VERSION == "0.10":
+    _SOONER += " --xla_cpu_use_fusion_emitters=false"
+_KNOWN = _VERSION in {"0.10", "0.11", "0.12", "0.12.0"}
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
     _compilation.SOONER["xla_backend_optimization_level"] = 0

@@ -77,7 +77,7 @@ def compiled_at_once() -> contextlib.AbstractContextManager[None]:
 
 
 def options_here(*, often: bool = False) -> dict[str, Any]:
-    """The options, on a CPU and if this jaxlib knows them.
+    """The options, on a CPU, of those that this jaxlib knows.
 
     Args:
         often: Whether the program is run so often that its speed counts most, whatever
@@ -88,12 +88,18 @@ def options_here(*, often: bool = False) -> dict[str, Any]:
 
 @functools.cache
 def _options(often: bool) -> dict[str, Any]:
-    options = FASTER if often else SOONER
+    wanted = (FASTER if often else SOONER).items()
+    options = {name: value for name, value in wanted if _is_known(name, value)}
+    return {"compiler_options": options} if options else {}
+
+
+def _is_known(name: str, value: Any) -> bool:
+    """Whether this jaxlib has such an option; 0.11 has no other fusion emitters."""
     try:
-        jax.jit(lambda x: x, compiler_options=options)(0.0)
+        jax.jit(lambda x: x, compiler_options={name: value})(0.0)
     except (jax.errors.JaxRuntimeError, ValueError):
-        return {}
-    return {"compiler_options": options}
+        return False
+    return True
 
 
 def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:

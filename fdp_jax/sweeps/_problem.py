@@ -29,6 +29,7 @@ REFUSALS = (
 )
 """What a configuration is refused by; anything else is a mistake in the program."""
 _ENDS = "lower", "upper"
+_NONE = np.float64(np.nan)
 CONTOUR, UNSPLIT, WHOLE = "contour", "unsplit", "whole"
 """Programs for a question: along one line; without the split law; with all there is."""
 
@@ -136,7 +137,7 @@ class Problem:
         doubt = jnp.asarray(False)
         for label in [q.label for q in self.queries if f"{q.label}_status" in answers]:
             # A calibration has no ends, by which there were nothing to gain.
-            lower, upper = (answers.get(f"{label}_{x}", np.nan) for x in _ENDS)
+            lower, upper = (answers.get(f"{label}_{x}", _NONE) for x in _ENDS)
             loose = answers[f"{label}_status"] != Status.TIGHT
             doubt = doubt | jnp.any(loose & is_wide(lower, upper))
         return doubt
