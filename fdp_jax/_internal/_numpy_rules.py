@@ -80,6 +80,7 @@ _BY_PARAMETERS = {
     "shift_right_logical": "({{0}}.view({unsigned}) >> {{1}}).astype({kind})",
     "transpose": "{{0}}.transpose({permutation})",
     "rev": "flip({{0}}, {dimensions})",
+    "tile": "tile({{0}}, {reps})",
     "dynamic_slice": "window({{0}}, {slice_sizes}, {rest})",
     "dynamic_update_slice": "updated({every})",
     "concatenate": "concatenate(({every},), {dimension})",

@@ -96,6 +96,7 @@ _EXACT = {
         jnp.broadcast_to(jnp.arange(3.0), (3000, 3)),
         jnp.asarray(_GRID).transpose(2, 0, 1).reshape(4, 6)[1:, ::2],
         jnp.flip(_GRID, (0, 2)),
+        jnp.tile(jnp.asarray(_GRID), (2, 1, 3)),
         jnp.diagonal(jnp.asarray(_GRID), axis1=1, axis2=2),
         jnp.concatenate([jnp.asarray(_GRID), _GRID[:, :1]], axis=1),
         jnp.stack([jnp.asarray(1.0), jnp.asarray(2.0)]),
