@@ -25,9 +25,8 @@ from .._internal._concrete import (
     outside_transformations,
 )
 from .._internal._host import closes_over_traced, may_ask_the_host, whole_programs
-from .._internal._precision import (
-    in_float64,
-)
+from .._internal._place import device
+from .._internal._precision import in_float64
 from .._internal._shapes import kinds_of
 from ..curves import (
     DELTA,
@@ -254,12 +253,39 @@ class Resolved:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A guarantee of known numbers, equal to others of the same kind and numbers."""
+
+    key: tuple[Any, ...]
+    guarantee: "_Query" = dataclasses.field(compare=False)
+
+
 def resolve(guarantee: "_Query") -> Resolved:
     """The losses of a mechanism or view, before anything is compiled.
+
+    Those of known numbers are remembered, for the next question.
 
     Raises:
         ValueError: If a parameter is not set.
     """
+    leaves, structure = jax.tree.flatten(guarantee)
+    if is_traced(leaves) or not outside_transformations():
+        return _losses_of(guarantee)
+    return _known_losses(_Asked((structure, device(), *map(_value, leaves)), guarantee))
+
+
+def _value(leaf: Any) -> tuple[Any, ...]:
+    """A leaf as part of a key: a number, an array or any other object."""
+    array = np.asarray(leaf)
+    known = leaf if array.dtype.hasobject else array.tobytes()
+    return type(leaf), array.dtype, array.shape, known
+
+
+_known_losses = functools.lru_cache(64)(lambda asked: _losses_of(asked.guarantee))
+
+
+def _losses_of(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = _simplest(guarantee)
     attained = mechanism.attained()
     steps = mechanism.known_steps()

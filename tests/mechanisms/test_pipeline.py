@@ -18,7 +18,7 @@ from fdp_jax import NeighboringRelation
 from fdp_jax._internal._host import whole_programs
 from fdp_jax.curves import DELTA, Bounds, Range, Status, Subject
 from fdp_jax.losses import ComposedLoss, TwoPointLoss
-from fdp_jax.mechanisms import AbstractMechanism, Sampling, resolve
+from fdp_jax.mechanisms import AbstractMechanism, Sampling, _resolve, resolve
 from fdp_jax.mechanisms._relations import relation_field
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -370,3 +370,22 @@ def test_a_pair_that_only_dominates_is_not_asked_on_a_finer_grid():
     ]
     few = asked(found)
     assert asked(dataclasses.replace(found, attained=None)) == [*few, 4 * max(few)]
+
+
+def test_losses_of_known_numbers_are_found_once():
+    made = _resolve._known_losses
+    made.cache_clear()
+    run = fdp.DPSGD(noise_multiplier=1.2, sampling_prob=0.1, num_steps=9)
+    again = fdp.DPSGD(noise_multiplier=1.2, sampling_prob=0.1, num_steps=9)
+    for guarantee in (run, again):
+        assert guarantee.epsilon(delta=1e-5) == run.epsilon(delta=1e-5)
+        assert guarantee.delta(epsilon=1.0) == run.delta(epsilon=1.0)
+    assert made.cache_info().misses == 1
+    # Other numbers, another direction, and numbers that are not known.
+    louder = dataclasses.replace(run, noise_multiplier=2.4)
+    assert louder.epsilon(delta=1e-5) < run.epsilon(delta=1e-5)
+    assert run.add.epsilon(delta=1e-5) < run.epsilon(delta=1e-5)
+    assert made.cache_info().misses == 3
+    traced = lambda s: dataclasses.replace(run, noise_multiplier=s).epsilon(delta=1e-5)
+    assert jax.grad(traced)(1.2) < 0
+    assert made.cache_info().misses == 3
