@@ -104,23 +104,7 @@ def _checked_query(self, *args, **query):
 
 Bounds.pick, AbstractGuarantee.bounds = _checked_pick, _checked_query
 
-# Their programs take longest to compile, and tests have what they show.
-_SLOW_EXAMPLES = {
-    "comparison._weighted.HyperPrior",
-    "design._learned.learn_noise",
-    "design._minimize.minimize",
-    "divergences._approximations.edgeworth_beta",
-    "divergences._gdp.gdp",
-    "inference._binomial.most_powerful_test",
-    "inference._release.binomial_test",
-    "mechanisms._additive.GeneralizedGaussian",
-    "mechanisms._composed.RevealedMixture",
-    "mechanisms._sampled.MixtureOfGaussians",
-    "mechanisms._schedule.Schedule",
-    "mechanisms._user.FromLogDensities",
-    "reports._report.privacy_report",
-    "tradeoff._poisson.Poisson",
-}
+_SLOW = frozenset((_ROOT / "tests" / "slow.txt").read_text().splitlines())
 
 
 # What a run of all tests but the slow ones may compile, in operations of its programs
@@ -181,13 +165,13 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the examples of docstrings that are left to `make test-all`.
+    """Marks the tests that are left to `make test-all`.
 
     The tests of a file share programs, and run in one process (`--dist loadfile`).  The
     longest file comes first: else one worker waits for the other in the end.
     """
     for item in items:
-        if item.name.removeprefix("fdp_jax.") in _SLOW_EXAMPLES:
+        if item.nodeid in _SLOW:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
 

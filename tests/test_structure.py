@@ -26,7 +26,7 @@ NAMED_ELSEWHERE = {
 }
 MOST_LINES = 450
 # As they are today: they may only become fewer.
-MOST_OF = {"statements": 18_397, "clauses": 5}
+MOST_OF = {"statements": 18_404, "clauses": 5}
 
 
 def _name(path):
@@ -97,3 +97,13 @@ def test_the_package_does_not_grow():
     """A capability may add statements; docstrings open with a noun."""
     found = mass(ROOT)
     assert {name: found[name] for name in MOST_OF if found[name] > MOST_OF[name]} == {}
+
+
+def test_tests_that_are_left_out_exist():
+    lines = pathlib.Path(__file__).with_name("slow.txt").read_text().splitlines()
+    for line in [x for x in lines if not x.startswith("#")]:
+        path, _, name = line.partition("::")
+        function = name.partition("[")[0].rpartition(".")[-1]
+        assert f"def {function}(" in (text := (ROOT.parent / path).read_text()) or (
+            f"class {function}(" in text
+        ), line
