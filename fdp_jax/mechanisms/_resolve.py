@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -116,8 +115,7 @@ class Resolved:
         if auto and is_loose(found) and _has_parts(self.whole.composed):
             ways = (np.floor, np.ceil) if upper else (np.ceil, np.floor)
             below, above = (
-                self._rounded(to_whole)._answer(ask, lambda x: x, combine)
-                for to_whole in ways
+                self._rounded(way)._answer(ask, lambda x: x, combine) for way in ways
             )
             found = between(found, below, above, known())
         everybody = _unsampled(self.whole) if auto and is_loose(found) else None
@@ -255,7 +253,7 @@ class Resolved:
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """A guarantee of known numbers, equal to others of the same kind and numbers."""
+    """A guarantee of known numbers, whose losses the next question needs, too."""
 
     key: tuple[Any, ...]
     guarantee: "_Query" = dataclasses.field(compare=False)
@@ -263,8 +261,6 @@ class _Asked:
 
 def resolve(guarantee: "_Query") -> Resolved:
     """The losses of a mechanism or view, before anything is compiled.
-
-    Those of known numbers are remembered, for the next question.
 
     Raises:
         ValueError: If a parameter is not set.
@@ -278,8 +274,8 @@ def resolve(guarantee: "_Query") -> Resolved:
 def _value(leaf: Any) -> tuple[Any, ...]:
     """A leaf as part of a key: a number, an array or any other object."""
     array = np.asarray(leaf)
-    known = leaf if array.dtype.hasobject else array.tobytes()
-    return type(leaf), array.dtype, array.shape, known
+    value = leaf if array.dtype.hasobject else array.tobytes()
+    return type(leaf), array.dtype, array.shape, value
 
 
 _known_losses = functools.lru_cache(64)(lambda asked: _losses_of(asked.guarantee))
@@ -451,6 +447,4 @@ def _has_parts(composed: ComposedLoss) -> bool:
     return any(count != np.round(count) for count in counts)
 
 
-@in_float64(cast_out=False)
-def _absorbed(composed: ComposedLoss) -> ComposedLoss:
-    return composed.absorbed()
+_absorbed = in_float64(cast_out=False)(ComposedLoss.absorbed)
