@@ -278,7 +278,7 @@ def _value(leaf: Any) -> tuple[Any, ...]:
     return type(leaf), array.dtype, array.shape, value
 
 
-_known_losses = functools.lru_cache(64)(lambda asked: _losses_of(asked.guarantee))
+_known_losses = functools.lru_cache(16)(lambda asked: _losses_of(asked.guarantee))
 
 
 def _losses_of(guarantee: "_Query") -> Resolved:
