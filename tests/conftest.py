@@ -112,7 +112,7 @@ _SLOW = frozenset((_ROOT / "tests" / "slow.txt").read_text().splitlines())
 # users' programs (`programs.py`) are interpreted, and compiled where that is much work,
 # on all machines alike.  Raise it only if what is new cannot share a program that is
 # there, nor be `jitted`.
-_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 900_000))
+_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 800_000))
 _LARGE = 2000
 
 
