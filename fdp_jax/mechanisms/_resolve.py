@@ -273,9 +273,9 @@ def resolve(guarantee: "_Query") -> Resolved:
 
 def _value(leaf: Any) -> tuple[Any, ...]:
     """A leaf as part of a key: a number, an array or any other object."""
-    array = np.asarray(leaf)
-    value = leaf if array.dtype.hasobject else array.tobytes()
-    return type(leaf), array.dtype, array.shape, value
+    random = jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+    array = np.asarray(jax.random.key_data(leaf) if random else leaf)
+    return type(leaf), leaf if array.dtype.hasobject else array.dumps()
 
 
 _known_losses = functools.lru_cache(16)(lambda asked: _losses_of(asked.guarantee))

@@ -372,7 +372,15 @@ def test_a_pair_that_only_dominates_is_not_asked_on_a_finer_grid():
     assert asked(dataclasses.replace(found, attained=None)) == [*few, 4 * max(few)]
 
 
+class _Keyed(fdp.Gaussian):
+    """A mechanism that holds what NumPy has no array of."""
+
+    key: Any = None
+
+
 def test_losses_of_known_numbers_are_found_once():
+    keyed = _Keyed(1.0, key=jax.random.key(3))
+    assert keyed.epsilon(delta=1e-5) == fdp.Gaussian(1.0).epsilon(delta=1e-5)
     made = _resolve._known_losses
     made.cache_clear()
     run = fdp.DPSGD(noise_multiplier=1.2, sampling_prob=0.1, num_steps=9)
