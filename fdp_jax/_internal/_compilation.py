@@ -93,6 +93,7 @@ def _options(often: bool) -> dict[str, Any]:
     return {"compiler_options": options} if options else {}
 
 
+@functools.cache
 def _is_known(name: str, value: Any) -> bool:
     """Whether this jaxlib has such an option; 0.11 has no other fusion emitters."""
     try:

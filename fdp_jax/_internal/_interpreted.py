@@ -195,7 +195,8 @@ def source_of(closed: jec.ClosedJaxpr) -> Source | None:
         return None
     try:
         entry = writer.function(closed)
-    except KeyError:  # no rule, or another JAX names parameters otherwise
+    except (KeyError, AttributeError, ValueError):
+        # No rule, or another JAX names parameters or holds programs otherwise.
         return None
     code = compile("\n".join(writer.text), "<traced>", "exec")
     work = writer.work(entry)
