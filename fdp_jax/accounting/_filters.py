@@ -317,7 +317,9 @@ class RenyiFilter(AbstractFilter):
         relation: The neighboring relation of all releases; numbers and Renyi
             guarantees that are given as such must refer to it.
 
-    `step` and `fits` take a mechanism, or a `RenyiDP` of the same orders.
+    `step` and `fits` take a mechanism, or a `RenyiDP` of the same orders.  Where its
+    orders are traced, it counts at each order with what it says at the next larger one:
+    a divergence rises with the order.
 
     Raises:
         TypeError: If the budget is no `RenyiDP`.

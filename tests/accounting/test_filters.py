@@ -70,6 +70,12 @@ def test_divergences_add_up_at_every_order():
         after = jax.jit(lambda budget, x, y=release: budget.step(x).step(y).spent)
         found = after(RenyiFilter(budget), release)
         np.testing.assert_allclose(found, [0.02, 0.08, 0.32], rtol=1e-8)
+    # Of other orders that a program is given, the next larger ones count, if there are.
+    spent = jax.jit(lambda x: RenyiFilter(budget).step(x).spent)
+    found = spent(fdp.RenyiDP([1.5, 4.0, 8.0, 64.0], [0.0, 0.1, 0.2, 0.4]))
+    np.testing.assert_allclose(found, [0.1, 0.2, 0.4], rtol=1e-12)
+    fits = jax.jit(lambda x: RenyiFilter(budget).fits(x))
+    assert not fits(fdp.RenyiDP([2.0, 8.0, 31.0], [0.0, 0.0, 0.0]))
 
 
 @pytest.mark.parametrize("double", [True, False])
