@@ -40,8 +40,7 @@ if _VERSION == "0.10":
 _KNOWN = _VERSION in {"0.10", "0.11", "0.12", "0.12.0"}
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
-    _compilation.SOONER["xla_backend_optimization_level"] = 0
-    _compilation.FASTER["xla_backend_optimization_level"] = 0
+    _compilation.OPTIONS["xla_backend_optimization_level"] = 0
 
 # Programs of plain calls are kept for the time of this run, so that its workers do not
 # each trace and compile them, nor one of them again after `_Room.make`.  The user's own

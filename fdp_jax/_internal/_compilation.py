@@ -24,13 +24,10 @@ from ._signature import Signature
 from ._subnormal import can_flush
 from ._waiting import waiting
 
-SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-"""XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
-in 40 % of the time (jaxlib 0.10.2)."""
-FASTER = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_prefer_vector_width": 512}
-"""For programs that run very often: all of LLVM, and vectors as wide as there are.
-Compiling takes an eighth to a fourth longer, running a fifth to two fifths less time
-(jaxlib 0.10.2)."""
+OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_prefer_vector_width": 512}
+"""XLA's older code generator for CPUs, which compiles hundreds of small loops in 40 %
+of the time, and vectors as wide as there are: 10 % of the time more to compile, 20 %
+less to run (jaxlib 0.10.2)."""
 
 
 _PER_OPERATION, _LEAST = 600.0, 50_000.0
@@ -39,8 +36,6 @@ interpreted, for each operation and of the smallest one: about as long as compil
 takes, so that a first answer costs twice that at most, about."""
 _SWITCH = "FDP_JAX_INTERPRET"
 """Of the environment: "off" compiles every program at its first call."""
-_OFTEN = contextvars.ContextVar("often", default=False)
-"""Whether plain calls are so many that the speed of their programs counts most."""
 _AT_ONCE = contextvars.ContextVar("at once", default=False)
 """Whether programs are compiled before their first call."""
 _MAKING = threading.RLock()
@@ -63,11 +58,6 @@ def _count_hits(event: str, **_: Any) -> None:
 jax.monitoring.register_event_listener(_count_hits)
 
 
-def compiled_for_speed() -> contextlib.AbstractContextManager[None]:
-    """A context in which the programs of plain calls are compiled for speed, too."""
-    return setting(_OFTEN, True)
-
-
 def compiled_at_once() -> contextlib.AbstractContextManager[None]:
     """A context in which nothing is interpreted.
 
@@ -76,24 +66,17 @@ def compiled_at_once() -> contextlib.AbstractContextManager[None]:
     return setting(_AT_ONCE, True)
 
 
-def options_here(*, often: bool = False) -> dict[str, Any]:
-    """The options, on a CPU, of those that this jaxlib knows.
-
-    Args:
-        often: Whether the program is run so often that its speed counts most, whatever
-            the context.
-    """
-    return _options(often or _OFTEN.get()) if on_cpu() else {}
+def options_here() -> dict[str, Any]:
+    """The options, on a CPU, of those that this jaxlib knows."""
+    return _options() if on_cpu() else {}
 
 
 @functools.cache
-def _options(often: bool) -> dict[str, Any]:
-    wanted = (FASTER if often else SOONER).items()
-    options = {name: value for name, value in wanted if _is_known(name, value)}
-    return {"compiler_options": options} if options else {}
+def _options() -> dict[str, Any]:
+    known = {name: x for name, x in OPTIONS.items() if _is_known(name, x)}
+    return {"compiler_options": known} if known else {}
 
 
-@functools.cache
 def _is_known(name: str, value: Any) -> bool:
     """Whether this jaxlib has such an option; 0.11 has no other fusion emitters."""
     try:
@@ -115,12 +98,11 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        here = _OFTEN.get(), device()
-        jitted = jitted_for(*here)
+        jitted = jitted_for(device())
         if not _is_plain():
             return jitted(*args, **kwargs)
         signature, arrays = Signature.of((args, kwargs))
-        key = (*here, signature, *((x.shape, x.dtype) for x in arrays))
+        key = (device(), signature, *((x.shape, x.dtype) for x in arrays))
         if key not in known:
             with _MAKING, waiting():
                 if len(known) >= _MOST_PROGRAMS:
@@ -150,7 +132,7 @@ def compiled_for(
         name: What it computes, the same in every process, so that it need not be traced
             to be found on disk; None if only its text says so.
     """
-    options = options_here(often=True)
+    options = options_here()
     jitted = jax.jit(fn, keep_unused=True, **options)
     if not _is_plain() or folder() is None:
         return jitted
@@ -249,7 +231,7 @@ def _program(
         traced, skeleton = trace()
         if calls_back(traced.jaxpr.jaxpr):
             return None
-        beside = skeleton, None if _OFTEN.get() else source_of(traced.jaxpr)
+        beside = skeleton, source_of(traced.jaxpr)
         if beside[1] is not None and key is not None:
             store(key, None, beside)
     skeleton, source = beside

@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._internal._blocked_sum import sums
+from .._internal._rotation import rotation
 from ..losses import (
     LOST,
     AnalyticLoss,
@@ -194,22 +195,20 @@ def add_pair(
     """
     c, h, levels = along.shift, along.step, along.levels
     p, d = line.weights, line.losses
-    turning = (0.5 * h * np.arange(float(SIDE)))[:, None] * d
-    sine = jnp.sin(turning)
-    inner = lax.complex(jnp.cos(2 * turning), jnp.sin(2 * turning))
-    sine = p * sine, sine
-    parts = -2 * sine[0] * sine[1], p * lax.imag(inner)
-    inner_sum = lax.complex(*sums(parts, 1))
+    versine, sine = rotation((h * np.arange(float(SIDE)))[:, None] * d)
+    inner = lax.complex(versine, sine)
+    inner_sum, inner = inner @ p, jnp.concatenate([inner, jnp.ones((1, d.size))])
     fractional = count != jnp.round(count)
 
     def block(i: Array, state: tuple) -> tuple[Array, Array, _Angle]:
         table, begun, before = state
         y = frequencies(h, i)
-        # e^(i(a+b)) - 1 = (e^(ia) - 1) e^(ib) + (e^(ib) - 1): no digit is lost.
-        x = (0.5 * y[::SIDE])[:, None] * d
-        sine = jnp.sin(x)
-        outer = lax.complex(-2 * p * sine * sine, 2 * p * sine * jnp.cos(x))
-        change = (outer @ inner.T + inner_sum).reshape(BLOCK)
+        # e^(i(a+b)) - 1 = (e^(ia) - 1) (e^(ib) - 1) + (e^(ia) - 1) + (e^(ib) - 1): no
+        # digit is lost.
+        versine, sine = rotation(y[::SIDE, None] * d)
+        outer = lax.complex(p * versine, p * sine)
+        found = outer @ inner.T
+        change = (found[:, :-1] + found[:, -1:] + inner_sum).reshape(BLOCK)
         real, imag = lax.real(change), lax.imag(change)
         # Of M(c + iy) / M(c) = 1 + change.
         excess = real * (2 + real) + imag * imag

@@ -58,6 +58,8 @@ RATE = 2.0
 """One over the width in which a cap falls."""
 FAR, _UNCAPPED = 18.0, 1e9
 """How far beyond a cap nodes may lie, for there k is 1e-284; and no cap's place."""
+_NOWHERE = 1e300
+"""How far below all others the density of a component is that is left out."""
 _LARGE = 600.0
 """Exponent from which on numbers are scaled down."""
 UNIT = 2.0**-53
@@ -256,11 +258,25 @@ def densities(frame: Frame, t: Float[Array, " n"]) -> Densities:
 
 
 def rough_logs(frame: Frame, t: Float[Array, "r n"]) -> Float[Array, "2 r n"]:
-    """Log densities of both laws with small absolute errors, see `rough_slip`."""
+    """Log densities of both laws with small absolute errors, see `rough_slip`.
+
+    One component after the other: XLA computes exponentials within a sum one by one.
+    """
     each = lambda x: x[..., None, None]
-    powers = each(frame.gaps) * t - each(frame.bends) + each(frame.gone)
-    top = jnp.max(powers, axis=1)
-    total = jnp.sum(each(frame.weights) * jnp.exp(powers - top[:, None]), axis=1)
+    # What is left out is below all others, and weighs nothing.
+    bends = frame.bends - jnp.maximum(frame.gone, -_NOWHERE)
+    columns = [each(x.T) for x in (frame.gaps, bends, frame.weights)]
+
+    def add(known: tuple[Array, Array], part: list) -> tuple[tuple[Array, Array], None]:
+        (top, total), (gap, bent, weight) = known, part
+        power = gap * t - bent
+        lower = jnp.exp(-jnp.abs(power - top))
+        total = where(power > top, total * lower + weight, total + weight * lower)
+        return (jnp.maximum(power, top), total), None
+
+    gap, bent, weight = (x[0] for x in columns)
+    first = gap * t - bent, weight + 0 * t
+    (top, total), _ = lax.scan(add, first, [x[1:] for x in columns], unroll=2)
     base = each(frame.base)
     return top + jnp.log(total) + base * (t - 0.5 * base)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._internal import _checks
-from .._internal._compilation import compiled_at_once, compiled_for_speed
+from .._internal._compilation import compiled_at_once
 from .._internal._place import is_accelerator, processors
 from ._problem import CONTOUR, REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
@@ -86,7 +86,7 @@ class Worker:
         every = np.arange(count)
         traced = self.traced if self.moving else None
         if traced is None:
-            with compiled_for_speed() if self.many else contextlib.nullcontext():
+            with compiled_at_once() if self.many else contextlib.nullcontext():
                 return self._plainly(columns, every, {})
         try:
             stages = [x for x in traced.stages if self.accelerated or x != CONTOUR]

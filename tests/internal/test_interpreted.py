@@ -409,12 +409,6 @@ def test_it_is_compiled_when_it_has_taken_as_long(spent, monkeypatch):
     assert made == [1]
 
 
-def test_programs_that_must_be_fast_are_compiled_at_once(monkeypatch):
-    monkeypatch.setattr(_compilation, "source_of", None)
-    with _compilation.compiled_for_speed():
-        assert _compilation.jit_on_its_own(lambda x: x + 1)(jnp.asarray(1.0)) == 2
-
-
 def test_what_is_compiled_at_once_does_not_depend_on_calls_before():
     run = fdp.Gaussian(1.3)
     with _compilation.compiled_at_once():
@@ -467,7 +461,7 @@ def test_interpreted_and_compiled_answers_are_the_same():
     run = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.01, num_steps=1000)
     for mechanism in (fdp.Gaussian(1.0), run, fdp.Laplace(1.0).repeat(5)):
         found = mechanism.bounds(delta=1e-5)
-        with _compilation.compiled_for_speed():
+        with _compilation.compiled_at_once():
             other = mechanism.bounds(delta=1e-5)
         np.testing.assert_allclose(found.estimate, other.estimate, rtol=1e-12)
         assert found.lower <= other.upper

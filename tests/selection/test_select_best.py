@@ -76,7 +76,7 @@ EPSILONS = np.array([-2.0, -0.7, -0.1, 0.0, 0.2, 0.6, 1.3, 3.0])
 @pytest.fixture(autouse=True)
 def _optimized(monkeypatch):
     """Programs of selection run so often here that the compiler's optimization pays."""
-    monkeypatch.setitem(_compilation.SOONER, "xla_backend_optimization_level", 1)
+    monkeypatch.setitem(_compilation.OPTIONS, "xla_backend_optimization_level", 1)
 
 
 @pytest.mark.parametrize("law", LAWS)
