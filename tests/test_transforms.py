@@ -9,6 +9,7 @@ most of that.  What is not in the table is in `EXCEPTIONS`, with the reason.
 import enum
 import functools
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from programs import jitted
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import (
@@ -1972,3 +1974,19 @@ def test_what_is_said_of_rows_is_said_of_some():
         *SLOW,
     }
     assert said <= set(TABLE)
+
+
+def test_methods_are_trees_of_their_module():
+    run = fdp.Gaussian(jnp.asarray(2.0))
+    ask = lambda method: method(epsilon=0.0)
+    copied = pickle.loads(pickle.dumps(run.delta))
+    found = [jax.jit(run.delta)(epsilon=0.0), jax.jit(ask)(run.delta), ask(copied)]
+    # Balle and Wang (2018), Theorem 8: 2 Phi(1 / (2 sigma)) - 1.
+    np.testing.assert_allclose(found, 2 * stats.norm.cdf(0.25) - 1, rtol=1e-11)
+    slope = jax.grad(ask)(run.delta).__self__.noise_multiplier
+    np.testing.assert_allclose(slope, -0.25 * stats.norm.pdf(0.25), rtol=1e-10)
+    assert {run.delta, run.delta} == {run.delta} != {run.epsilon}
+    assert run.delta != fdp.Gaussian(2.0).delta
+    assert list(inspect.signature(run.delta).parameters) == ["epsilon", "bound"]
+    assert run.delta.__doc__ == fdp.Gaussian.delta.__doc__
+    assert repr(run.delta) == f"{run!r}.delta"

@@ -181,12 +181,17 @@ def _search(
 
         def split(least: Array, args: tuple) -> tuple[Array, tuple[Interval, Rare]]:
             sign, target, slack, known = args
-            # Of all outcomes: where they are rare, those that a cap leaves out tell.
-            place = place_of(loss, sign, target, inverse=True)
-            least_target = target - with_rounding(target, slack[1])
-            most = jnp.minimum(known.upper, place.largest_epsilon(least_target))
-            tight = jnp.isfinite(known.lower)
-            first = where(tight, known.estimate, jnp.minimum(place.epsilon, most))
+
+            def by_mesh() -> tuple[Array, Array]:
+                # Of all outcomes: those that a cap leaves out tell of rare ones.
+                place = place_of(loss, sign, target, inverse=True)
+                most = place.largest_epsilon(target - with_rounding(target, slack[1]))
+                most = jnp.minimum(known.upper, most)
+                return most, jnp.minimum(place.epsilon, most)
+
+            summed = known.upper, known.estimate
+            certain = jnp.isfinite(known.lower)
+            most, first = lax.cond(certain, lambda: summed, by_mesh)
             known = Interval(known.lower, first, jnp.maximum(most, known.lower))
             wanted = ~(known.upper < least)
             better, rare = split_epsilon_if_loose(

@@ -12,6 +12,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._rotation import rotation
 from ..losses import ComposedLoss, NormalMixtures, densities
 from ._line_mesh import BLOCK, Terms, directed, terms_of
 from ._line_terms import ROW, SIDE, frequencies
@@ -88,8 +89,11 @@ def _log_power(term: _Term, shift: Array, y: Float[Array, " f"]) -> Float[Array,
     p, loss = jnp.exp(tilt - peak), logs[1] - logs[0]
     mean = stop_gradient(jnp.sum(p * loss) / jnp.sum(p))
     # e^(iy(loss - mean)), as products of an outer and an inner part.
-    turns = (x[:, None] * (loss - mean) for x in (y[::SIDE], y[:SIDE] - y[0]))
-    outer, inner = (lax.complex(jnp.cos(x), jnp.sin(x)) for x in turns)
+    outer, inner = (
+        lax.complex(1 + versine, sine)
+        for x in (y[::SIDE], y[:SIDE] - y[0])
+        for versine, sine in [rotation(x[:, None] * (loss - mean))]
+    )
     phi = ((p * outer) @ inner.T).reshape(BLOCK)
     real, imag = lax.real(phi), lax.imag(phi)
     size = 0.5 * jnp.log(real * real + imag * imag + 1e-200) + peak

@@ -21,6 +21,7 @@ from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._logs import log_add
 from .._internal._roots import bisect
+from .._internal._rotation import rotation
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._cells import Atoms, Cells
@@ -127,8 +128,8 @@ class AtomicLoss(ClosedTransformLoss):
 
     def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])
-        angle = tau[:, None] * (loss - plan.center)
-        real, imag = jnp.cos(angle) @ weight, jnp.sin(angle) @ weight
+        versine, sine = rotation(tau[:, None] * (loss - plan.center))
+        real, imag = (1 + versine) @ weight, sine @ weight
         # Errors of the losses turn an angle as well.
         turned = tau * (jnp.abs(plan.center) + weight @ jnp.abs(loss))
         size = (rounding + tau * (weight @ self._rounding())) / ULP
@@ -157,12 +158,9 @@ class AtomicLoss(ClosedTransformLoss):
         first = jnp.min(jnp.where(some, place, some.size - count))
         first = jnp.minimum(first, some.size - count)
         last = jnp.max(jnp.where(some, place, 0))
-        log_p, log_q = (
-            lax.dynamic_slice(x, (first,), (count,)) for x in (self.log_p, self.log_q)
-        )
-        loss = self.loss
-        if loss is not None:
-            loss = lax.dynamic_slice(loss, (first,), (count,))
+        part = lambda x: lax.dynamic_slice(x, (first,), (count,))
+        log_p, log_q = part(self.log_p), part(self.log_q)
+        loss = None if self.loss is None else part(self.loss)
         few = dataclasses.replace(self, log_p=log_p, log_q=log_q, loss=loss)
         return few, last < first + count
 

@@ -240,7 +240,7 @@ class _Workers:
 lasting = functools.lru_cache(16)(Worker)
 """The worker of an earlier sweep that asked the same, with its programs."""
 _MANY = 500
-"""Plain calls from which on it pays to compile them for speed."""
+"""Plain calls from which on it pays to compile their programs at once."""
 
 
 def _kept(values: np.ndarray) -> np.ndarray:
