@@ -96,8 +96,7 @@ def pessimistic(curve: Curve) -> Curve:
     """The curve of a pair that is only known to dominate: maybe nothing is leaked."""
 
     def without(half: GridCurve) -> GridCurve:
-        grid = half.epsilon_grid
-        none = engines.no_release(grid)
+        none = engines.no_release(half.epsilon_grid)
         delta, rest = half.log_delta_grid, half.log_rest_grid
         return dataclasses.replace(
             half,

@@ -66,8 +66,7 @@ def _log_odds(
 
 def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
     """log(e^more - e^less), of the least number if that is nothing."""
-    gap = jnp.minimum(log_less - log_more, -tiny)
-    return log_more + engines.log_complement(gap)
+    return log_more + engines.log_complement(jnp.minimum(log_less - log_more, -tiny))
 
 
 def scaled_rates_at(

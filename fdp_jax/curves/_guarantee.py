@@ -48,8 +48,7 @@ def _question(fn: Callable[..., Bounds]) -> Any:
             found = fn(asked[0], name, asked[1], **options)
             return [found.lower, found.estimate, found.upper, found.status]
 
-        found = asked_of_host(on_host, (self, argument), kinds)
-        lower, estimate, upper, status = found
+        lower, estimate, upper, status = asked_of_host(on_host, (self, argument), kinds)
         return Bounds(lower, estimate, upper, status, "auto")
 
     return ask

@@ -61,8 +61,7 @@ def profile_at(
         split = lambda: _split(loss, sign, grid, state)
         return lax.cond(jnp.any(state.open), split, lambda: state), None
 
-    loose = engines.width_of(known) > _APART
-    start = _State(known, loose, jnp.asarray(_REACH[0] // 2))
+    start = _State(known, engines.width_of(known) > _APART, jnp.asarray(_REACH[0] // 2))
     # No more than one for every node: that one is not open again.
     return lax.scan(step, start, length=grid.size)[0].known
 
@@ -71,8 +70,7 @@ def profile_by_rows(
     loss: ComposedLoss, sign: Float[Array, ""], rows: Float[Array, "r k"]
 ) -> engines.Profile:
     """The profile of one direction at rising thresholds, from one plan for each row."""
-    seen = lax.map(lambda row: _seen(loss, sign, row), rows)
-    return jax.tree.map(jnp.ravel, seen)
+    return jax.tree.map(jnp.ravel, lax.map(lambda row: _seen(loss, sign, row), rows))
 
 
 def _seen(

@@ -354,14 +354,12 @@ def _between(points: _Points, ends: list[Array], alpha: Array) -> Array:
     width = unit * jnp.expm1(high - low)
     place = (other - value - descent * width) / (slope - descent)
     cross = low + jnp.log1p(place / unit)
-    inside = (cross > low) & (cross < high)
-    return jnp.where(inside, cross, 0.5 * (low + high))
+    return jnp.where((cross > low) & (cross < high), cross, 0.5 * (low + high))
 
 
 def _width(logs: Interval) -> Array:
     """Relative width, of logarithms."""
-    same = logs.lower == logs.upper
-    return jnp.where(same, 0.0, logs.upper - logs.lower)
+    return jnp.where(logs.lower == logs.upper, 0.0, logs.upper - logs.lower)
 
 
 def _is_tight(found: Rates) -> Bool[Array, ""]:

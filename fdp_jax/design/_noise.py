@@ -251,8 +251,7 @@ def _excess(spread: _Matrix, shift: int, growth: float, pure: bool) -> _Matrix:
 def _repaired(total: np.ndarray, decay: float, num_bins: int) -> np.ndarray:
     """With sum 1; at delta = 0 with the ratios that were meant, to the last digit."""
     if decay > 0:
-        middle = total.size // 2
-        right = total[middle:].copy()
+        right = total[(total.size // 2) :].copy()
         # Outwards mass may fall by no more than e^-eps per unit; so tiny masses, which
         # the program leaves at zero, are raised.
         right[num_bins - 1] = max(right[num_bins - 1], decay * right[0])

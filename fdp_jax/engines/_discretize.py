@@ -159,8 +159,7 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     tried = jnp.maximum(steps - np.arange(float(_TRIED)), 0.9 * steps)
     places = tried * ratios
     off = jnp.abs(places - jnp.round(places)) / (1 + places)
-    fits = jnp.max(off, axis=0) < 0.5 * ATOM_PLACE
-    steps = tried[jnp.argmax(fits)]
+    steps = tried[jnp.argmax(jnp.max(off, axis=0) < 0.5 * ATOM_PLACE)]
     return jnp.where(steps >= 1, units[0] / jnp.maximum(steps, 1), spacing)
 
 

@@ -277,5 +277,4 @@ def _largest(lower: Array, upper: Array, g: Array) -> Array:
     moment = before(lower * (g - g[-1])) + after(upper * (g - g[-1]))
     known = mass > 0
     means = jnp.where(known, moment / jnp.where(known, mass, 1.0), -jnp.inf)
-    best = jnp.argmax(stop_gradient(means))
-    return means[best] + g[-1]
+    return means[jnp.argmax(stop_gradient(means))] + g[-1]

@@ -35,8 +35,7 @@ def limits(moments: Moments, log_inverse: float) -> tuple[Array, Array]:
     room = jnp.sqrt(2 * moments.variance * log_bernstein / n)
     room = room + 7 * log_bernstein / (3 * (n - 1))
     missing = lambda limit: n * _divergence(mean, limit) - log_twice
-    one = jnp.ones_like(mean)
-    _, above = bisect(missing, mean, one, _STEPS)
+    _, above = bisect(missing, mean, jnp.ones_like(mean), _STEPS)
     below, _ = bisect(lambda x: -missing(x), jnp.zeros_like(mean), mean, _STEPS)
     lower = jnp.maximum(jnp.maximum(mean - room, below), 0.0)
     return lower, jnp.minimum(jnp.minimum(mean + room, above), 1.0)

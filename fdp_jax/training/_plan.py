@@ -236,8 +236,7 @@ class Plan(Record):
     def noise_deviation(self, found: GradientSum) -> Float[Array, ""]:
         """The standard deviation of the (independent) noise on a batch's sum."""
         noise = float(as_number(self.mechanism.noise_multiplier))
-        factor = noise * self._noise_factor() * _MORE
-        return found.sensitivity * factor
+        return found.sensitivity * (noise * self._noise_factor() * _MORE)
 
     def _noise_factor(self) -> Any:
         """The factor of the noise that pays for what else the clipping tells.
@@ -342,8 +341,7 @@ class Progress(Record):
         """
         allowed = "at most the number of steps of the plan"
         step = _checks.checked("step", step, allowed, lambda x: x <= self.steps[-1])
-        place = jnp.searchsorted(self.steps, jnp.maximum(step, 1))
-        return self.values[place]
+        return self.values[jnp.searchsorted(self.steps, jnp.maximum(step, 1))]
 
 
 _MORE = 1 + 1e-6
