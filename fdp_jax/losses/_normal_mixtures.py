@@ -282,10 +282,14 @@ def rough_logs(frame: Frame, t: Float[Array, "r n"]) -> Float[Array, "2 r n"]:
 
 
 def rough_slip(frame: Frame, farthest: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Their roundings in units, and of sums with t^2, where |t| <= `farthest`."""
+    """Their roundings in units, and of sums with t^2, where |t| <= `farthest`.
+
+    A component is scaled anew by all those that are larger: by as many exponentials, of
+    distances that add up to that of the largest one.
+    """
     widest = jnp.max(jnp.abs(frame.high)) + jnp.max(jnp.abs(frame.low))
-    slip = 60 - 2 * jnp.min(frame.log_weights) + 12 * widest * (farthest + widest)
-    return slip + 2 * jnp.square(farthest)
+    slip = 60 + 4 * frame.gaps.shape[-1] - 2 * jnp.min(frame.log_weights)
+    return slip + 14 * widest * (farthest + widest) + 2 * jnp.square(farthest)
 
 
 def log_kept(frame: Frame, t: Float[Array, "..."]) -> Float[Array, "..."]:
