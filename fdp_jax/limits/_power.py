@@ -268,12 +268,11 @@ def odds_tail_bound(
         >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
         0.014190
     """
-    gap = _best_gap(f, epsilon, bound)
     if not outside_transformations():
-        return _traced_odds_tail(f, epsilon, gap, bound).upper
+        return _traced_odds_tail(f, epsilon, bound).upper
     # The guarantee itself answers: one whose numbers are known knows tighter ways.
     with jax.enable_x64(True):
-        found = _odds_tail(f, epsilon, gap, bound)
+        found = _odds_tail(f, as_float(epsilon), bound)
     return of_caller(found).upper
 
 
@@ -282,7 +281,6 @@ def _far(f: AbstractGuarantee, distance: Any, connected: bool) -> AbstractGuaran
     return group_guarantee(f, distance if connected else np.inf)
 
 
-@in_float64(cast_out=False)
 def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Any) -> Array:
     """Eps - e' where the bound is about least; any gap gives a bound."""
     arrays, rest = eqx.partition((f, epsilon), eqx.is_inexact_array)
@@ -291,8 +289,8 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Any) -> Array:
     return jnp.exp(zoomed(tail, *_LOG_GAPS, points=33, rounds=9)[0])
 
 
-def _odds_tail(f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Any) -> Outward:
-    epsilon, gap = as_float(epsilon), as_float(gap)
+def _odds_tail(f: AbstractGuarantee, epsilon: Array, bound: Any) -> Outward:
+    gap = _best_gap(f, epsilon, bound)
     log_tail = jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0)
     tail = Interval(log_tail, log_tail, log_tail).exponential()
     found = with_gradient(tail.upper, tail.estimate)

@@ -287,5 +287,5 @@ def test_few_steps_are_asked_of_the_grid():
     inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)
-    assert many.method == "contour, contour"
+    assert many.method == "contour"
     assert many.status == Status.LOOSE  # the ends are of two pairs
