@@ -237,7 +237,7 @@ assert jnp.all(jnp.diff(sigma / batch) < 0)
 # Fourier transform return noise.
 
 # %%
-deltas = 10.0 ** -jnp.array([5.0, 10.0, 20.0, 50.0, 100.0, 300.0])
+deltas = 10.0 ** -jnp.array([5.0, 10.0, 20.0, 50.0, 100.0, 200.0])
 small = run.bounds(delta=deltas)
 for d, low, high in zip(deltas, small.lower, small.upper, strict=True):
     print(f"delta = {d:7.0e}   epsilon in [{low:.8f}, {high:.8f}]")
