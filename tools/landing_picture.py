@@ -66,7 +66,7 @@ def small_deltas(axes: Axes) -> None:
     axes.axvspan(last, ends, color=THEIRS, alpha=0.08, lw=0)
     axes.text(ends / 3, 1e-2, "the same:\ninfinite", fontsize=8, color=THEIRS)
     line = np.append(delta, last), np.append(ours - truth, 0.0)
-    axes.plot(*line, color=OURS, marker="o", ms=3, label="fdp_jax (down to 1e-300)")
+    axes.plot(*line, color=OURS, marker="o", ms=3, label="fdp_jax (down to 1e-200)")
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1e-5)
     axes.set_yticks([-1, -1e-2, -1e-4, 0, 1e-4, 1e-2, 1])
