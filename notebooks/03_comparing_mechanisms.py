@@ -444,9 +444,9 @@ plt.show()
 # %% [markdown]
 # ## All DP-SGD runs at (8, 1e-5)
 #
-# What does the choice among runs with one (epsilon, delta) cost? For 125 sampling
-# probabilities and 80 numbers of steps (4 to 36,000 expected participations), the noise
-# multiplier is calibrated: 10,000 calibrations, each core taking its part. σ / q is the
+# What does the choice among runs with one (epsilon, delta) cost? For 50 sampling
+# probabilities and 40 numbers of steps (4 to 36,000 expected participations), the noise
+# multiplier is calibrated: 2,000 calibrations, each core taking its part. σ / q is the
 # noise on the average gradient, and σ / (q √N) its effective size after averaging over
 # the run. The excess vulnerability is by how much better an attacker without prior
 # knowledge does than against the run with the least advantage: half the difference of
@@ -456,7 +456,7 @@ plt.show()
 # ones: utility is paid for by risks that (8, 1e-5) does not show.
 
 # %%
-NUM_PROBS, NUM_COUNTS = 125, 80
+NUM_PROBS, NUM_COUNTS = 50, 40
 q, n = (
     x.ravel()
     for x in np.meshgrid(
