@@ -35,6 +35,7 @@ from ._line_slopes import log_value
 from ._lines import Line, line_of
 from ._rare import Rare, rare_profile
 from ._rare_queries import (
+    is_close,
     rare_log_delta,
     split_epsilon_if_loose,
     split_if_loose,
@@ -187,11 +188,15 @@ def _search(
                 place = place_of(loss, sign, target, inverse=True)
                 most = place.largest_epsilon(target - with_rounding(target, slack[1]))
                 most = jnp.minimum(known.upper, most)
-                return most, jnp.minimum(place.epsilon, most)
+                rough = jnp.minimum(place.epsilon, most)
+                return most, where(jnp.isfinite(known.lower), known.estimate, rough)
 
-            summed = known.upper, known.estimate
-            certain = jnp.isfinite(known.lower)
-            most, first = lax.cond(certain, lambda: summed, by_mesh)
+            # Nothing is gained where the line's ends are close together.
+            summed, close = (
+                (known.upper, known.estimate),
+                is_close(known.lower, known.upper),
+            )
+            most, first = lax.cond(close, lambda: summed, by_mesh)
             known = Interval(known.lower, first, jnp.maximum(most, known.lower))
             wanted = ~(known.upper < least)
             better, rare = split_epsilon_if_loose(

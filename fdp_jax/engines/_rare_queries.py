@@ -195,6 +195,13 @@ def between_bounds(bounds: Interval, value: Interval) -> Interval:
     return Interval(bounds.lower, estimate, bounds.upper)
 
 
+def is_close(low: Array, high: Array) -> Bool[Array, ""]:
+    """Whether two ends of an epsilon are so close that its law need not be split."""
+    return (high - low < jnp.inf) & (
+        high - low <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(high))
+    )
+
+
 def split_epsilon_if_loose(
     loss: ComposedLoss,
     sign: Array,
@@ -226,9 +233,8 @@ def split_epsilon_if_loose(
         found_too = select(fraction, capped(found, more), other)
         return found_too, dataclasses.replace(rare, used=used)
 
-    width = most - low
-    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(most)))
-    loose = loose & jnp.isfinite(width) & (target > LEAST) & _applies(loss)
+    possible = jnp.isfinite(most - low) & (target > LEAST) & _applies(loss)
+    loose = possible & ~is_close(low, most)
     keep = lambda: (found, zeros_of(split)[1])
     return lax.cond(wanted & loose, split, keep)
 

@@ -281,8 +281,12 @@ def _far(f: AbstractGuarantee, distance: Any, connected: bool) -> AbstractGuaran
     return group_guarantee(f, distance if connected else np.inf)
 
 
+@eqx.filter_jit
 def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Any) -> Array:
-    """Eps - e' where the bound is about least; any gap gives a bound."""
+    """Eps - e' where the bound is about least; any gap gives a bound.
+
+    A program that may ask the host, as those of `in_float64` may not.
+    """
     arrays, rest = eqx.partition((f, epsilon), eqx.is_inexact_array)
     f, epsilon = eqx.combine(stop_gradient(arrays), rest)
     tail = lambda log_gap: _log_odds_tail(f, epsilon, jnp.exp(log_gap), bound)
