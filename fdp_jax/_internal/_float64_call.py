@@ -27,7 +27,7 @@ from ._masks import Mask, merge, select, spread
 from ._place import device
 from ._program_cache import calls_back, equations_of
 
-_MOST_EQUATIONS = 2_000
+_MOST_EQUATIONS = 1_500
 """Equations up to which a program becomes part of the user's own."""
 _WIDE = 8
 """Bytes of a number that takes two words."""

@@ -17,6 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
@@ -328,6 +329,6 @@ def parted(
 @jax.jit
 def _guarded(value: Array, args: PyTree) -> Array:
     """The value, with a NaN derivative: seen only where a rule has been dropped."""
-    none = lambda x: jnp.sum(jnp.where(jnp.isfinite(x), x, 0) * 0)
-    zero = sum(map(none, jax.tree.leaves(args)), jnp.zeros((), value.dtype))
+    numbers, _ = ravel_pytree(args)
+    zero = jnp.sum(jnp.where(jnp.isfinite(numbers), numbers, 0) * 0)
     return value + jnp.sqrt(jnp.abs(zero))

@@ -9,7 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ._arithmetic import ULP
-from ._special import log1mexp, safe_log
+from ._special import log1mexp
 from ._tolerances import CANCELLED, ELEMENTARY
 
 
@@ -74,29 +74,21 @@ class Interval(eqx.Module):
         delta(-e) = (1 - e^-e) + e^-e delta_rev(e) for e >= 0, without cancellation.
         """
         idle = -jnp.expm1(-distance)
-
-        def reflected(log_delta: Array) -> Array:
-            return safe_log(idle + jnp.exp(log_delta - distance))
-
-        def error(log_delta: Array) -> Array:
-            none = jnp.isneginf(log_delta)
-            exponent = jnp.where(none, 0, log_delta) - distance
-            added = jnp.where(none, 0, jnp.exp(exponent))
-            total = idle + added
-            some = total > 0
-            total = jnp.where(some, total, 1)
-            # The rounding of an exponent is a relative error of its power.
-            relative = 1 + jnp.abs(exponent) * added / total
-            return jnp.where(
-                some, ELEMENTARY * ULP * (relative + jnp.abs(jnp.log(total))), 0
-            )
-
-        lower, upper = stop_gradient((self.lower, self.upper))
-        return Interval(
-            reflected(lower) - error(lower),
-            reflected(self.estimate),
-            jnp.minimum(reflected(upper) + error(upper), 0),
-        )
+        ends = stop_gradient((self.lower, self.upper))
+        rows = jnp.stack([ends[0], self.estimate, ends[1]])
+        none = jnp.isneginf(rows)
+        exponent = jnp.where(none, 0, rows) - distance
+        added = jnp.where(none, 0, jnp.exp(exponent))
+        total = idle + added
+        some = total > 0
+        total = jnp.where(some, total, 1)
+        logs = jnp.log(total)
+        # The rounding of an exponent is a relative error of its power.
+        relative = 1 + jnp.abs(exponent) * added / total
+        error = jnp.where(some, ELEMENTARY * ULP * (relative + jnp.abs(logs)), 0)
+        lower, value, upper = jnp.where(some, logs, -jnp.inf)
+        ends = stop_gradient((lower - error[0], jnp.minimum(upper + error[2], 0)))
+        return Interval(ends[0], value, ends[1])
 
 
 def sound(bounds: Interval, least: float, most: float) -> Interval:

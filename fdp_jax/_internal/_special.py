@@ -38,13 +38,8 @@ def norm_pdf(x: ArrayLike) -> jax.Array:
 
 @jax.custom_jvp
 def _log1p(x: jax.Array) -> jax.Array:
-    # The library's log1p loses two digits on [-1/2, -0.29].  The rounding error of
-    # 1 + x is put back (Kahan); without a barrier XLA holds it to be zero.
-    total = jax.lax.optimization_barrier(1.0 + x)
-    inner = (total > 0) & (total < jnp.inf)
-    safe = jnp.where(inner, total, 1.0)
-    lost = jnp.where(inner, x - (total - 1.0), 0.0)
-    return jnp.log(total) + lost / safe
+    # The library's loses two digits on [-1/2, -0.29], where 1 + x hardly rounds.
+    return jnp.where(x < -0.25, jnp.log(1 + x), jax.lax.log1p(x))
 
 
 _log1p.defjvps(
@@ -54,7 +49,7 @@ _log1p.defjvps(
 
 @jax.jit
 def log1p(x: ArrayLike) -> jax.Array:
-    """log(1 + x) to rounding error for x >= -1; finite slope at the end."""
+    """log(1 + x) to two units for x >= -1; finite slope at the end."""
     return _log1p(*promote(x))
 
 
@@ -129,10 +124,8 @@ def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> tuple[jax.Array, jax
 
 @jax.custom_jvp
 def _log1mexp(x: jax.Array) -> jax.Array:
-    small = x < LOG_2
-    near = jnp.log(-jnp.expm1(-jnp.where(small, x, 1.0)))
-    far = _log1p(-jnp.exp(-jnp.where(small, 1.0, x)))
-    return jnp.where(small, near, far)
+    near, far = jnp.log(-jnp.expm1(-x)), _log1p(-jnp.exp(-x))
+    return jnp.where(x < LOG_2, near, far)
 
 
 def _log1mexp_slope(dx: jax.Array, _: jax.Array, x: jax.Array) -> jax.Array:
@@ -161,12 +154,15 @@ def _log_ndtri_lower(log_p: jax.Array) -> jax.Array:
     numerator = ((2.515517 * u + 0.802853) * u + 0.010328) * u
     denominator = ((u + 1.432788) * u + 0.189269) * u + 0.001308
     z = jnp.minimum(numerator / denominator - t, 0.0)
-    for _ in range(3):  # Halley: each step triples the digits
+
+    def halley(_: int, z: jax.Array) -> jax.Array:
         far = -z
         m = mills_moment(0, far)
         step = (_log_ndtr(z) - target) * m
         curvature = mills_moment(1, far) / m  # (log Phi)'' / -(log Phi)' = z + phi/Phi
-        z = jnp.minimum(z - step / (1.0 + 0.5 * step * curvature), 0.0)
+        return jnp.minimum(z - step / (1.0 + 0.5 * step * curvature), 0.0)
+
+    z = jax.lax.fori_loop(0, 3, halley, z)  # Each step triples the digits.
     return jnp.where(log_p < -largest, -jnp.inf, z)
 
 

@@ -171,12 +171,9 @@ def at_infinity(
 ) -> tuple[Interval, Interval]:
     """Log delta(inf) and log(1 - delta(inf)) of the worst direction."""
     loss = loss.with_ends()
-    end = jnp.max(engines.over(signs, loss.log_infinite_mass))
-    each = lambda sign: engines.without(
-        loss.log_infinite_mass(sign), loss.log_truncated_mass(sign)
-    )
-    least = jnp.max(engines.over(signs, each))
-    rest = jnp.min(engines.over(signs, loss.log_finite_mass))
-    truncated = jnp.max(engines.over(signs, loss.log_truncated_mass))
-    most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(truncated)), 0)
+    infinite, truncated = loss.log_infinite_mass(signs), loss.log_truncated_mass(signs)
+    end, least = jnp.max(infinite), jnp.max(engines.without(infinite, truncated))
+    rest = jnp.min(loss.log_finite_mass(signs))
+    lost = stop_gradient(jnp.max(truncated))
+    most = jnp.minimum(jnp.logaddexp(rest, lost), 0)
     return Interval(least, end, end), Interval(rest, rest, most)

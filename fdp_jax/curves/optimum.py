@@ -11,21 +11,20 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from .._internal._implicit import kink_near, of_several, optimum_or_kink
-from .._internal._logs import LOG_HALF
+from .._internal._logs import LOG_HALF, log_add
 from .._internal._search import golden_section
 from .._internal._special import safe_log
-from ..engines import Interval, log_complement, select
+from ..engines import Interval, log_complement
 from ._concave import highest
 from .logs import (
     Point,
     Rates,
-    add,
     capped,
     complement,
     log_room,
+    log_subtract,
     plus,
     product,
-    subtract,
 )
 from .pointwise import AbstractPointwise
 
@@ -99,8 +98,8 @@ def best_of(
     Estimates are those of the best line.
     """
     beta, tpr = (x.widened(log_room) for x in (lines.log_beta, lines.log_tpr))
-    most = jnp.minimum(_log_highest(places, beta), log_tnr)
-    least = jnp.maximum(_log_lowest(places, tpr), log_alpha)
+    most, least = _log_extremes(places, beta, tpr)
+    most, least = jnp.minimum(most, log_tnr), jnp.maximum(least, log_alpha)
     # Each is known from the other too, and where that is near 1 often better.
     outer = Interval(least, least, most).widened(log_room)
     inner = Interval(jnp.max(beta.lower), most, jnp.min(tpr.upper))
@@ -119,28 +118,29 @@ def best_of(
     )
 
 
-def _log_highest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
-    """Upper bound of the maximum of a line's beta, by its logarithm at some places.
+def _log_extremes(
+    places: Float[Array, " n"], beta: Interval, tpr: Interval
+) -> tuple[Array, Array]:
+    """Upper bound of a line's largest beta and lower bound of its least power.
 
-    Concave in e^eps, it is 0 at 0 and below e^eps; it has no logarithm, and the lower
-    end tells nothing, where it is not positive.
+    By their logarithms at some places.  Beta is concave in e^eps, 0 at 0 and below
+    e^eps; it has no logarithm, and the lower end tells nothing, where it is not
+    positive.  The power is convex and 1 at 0.
     """
-    top = jnp.max(logs.lower)
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    lower, upper = jnp.exp(logs.lower - top), jnp.exp(logs.upper - top)
+    high, low = jnp.max(beta.lower), jnp.min(tpr.upper)
+    high = jnp.where(jnp.isfinite(high), high, 0.0)
+    lower, upper = jnp.exp(beta.lower - high), jnp.exp(beta.upper - high)
     lower = jnp.where(lower > 0, lower, -jnp.inf)
-    found = top + safe_log(highest(places, lower, upper, jnp.zeros_like(top)))
-    # Where it is not positive, neither is it further to the right.
-    positive = jnp.where(jnp.isneginf(logs.upper), places, jnp.inf)
-    return jnp.minimum(found, jnp.min(positive))
-
-
-def _log_lowest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
-    """Lower bound of the minimum of a line's power: convex in e^eps, it is 1 at 0."""
-    top = jnp.min(logs.upper)
-    lower = -jnp.exp(logs.upper - top)
-    upper = -jnp.exp(jnp.minimum(logs.lower - top, 700.0))
-    return top + safe_log(-highest(places, lower, upper, -jnp.exp(-top)))
+    most, least = jax.vmap(highest, (None, 0, 0, 0))(
+        places,
+        jnp.stack([lower, -jnp.exp(tpr.upper - low)]),
+        jnp.stack([upper, -jnp.exp(jnp.minimum(tpr.lower - low, 700.0))]),
+        jnp.stack([jnp.zeros_like(low), -jnp.exp(-low)]),
+    )
+    # Where beta is not positive, neither is it further to the right.
+    positive = jnp.where(jnp.isneginf(beta.upper), places, jnp.inf)
+    most = jnp.minimum(high + safe_log(most), jnp.min(positive))
+    return most, low + safe_log(-least)
 
 
 def merit(rates: Rates) -> Array:
@@ -160,20 +160,26 @@ def line(
 
 @jax.jit
 def line_of(point: Point, epsilon: Array, log_alpha: Array, log_tnr: Array) -> Rates:
-    """The supporting line that a point of the profile is, at a type I error."""
-    used = product(epsilon, log_alpha)
-    log_tpr = add(point.log_delta, used)
+    """The supporting line that a point of the profile is, at a type I error.
+
+    Of its lower end, estimate and upper end as rows of arrays, in the order in which
+    delta and the power rise, and 1 - delta and beta fall.
+    """
+    rise = lambda x: jnp.stack([x.lower, x.estimate, x.upper])
+    fall = lambda x: jnp.stack([x.upper, x.estimate, x.lower])
+    used = rise(product(epsilon, log_alpha))
+    log_tpr = log_add(rise(point.log_delta), used)
     # e^eps (1 - alpha - delta_rev(-eps)) is the same number.
-    others = subtract(product(0.0, log_tnr), point.log_reverse)
-    by_reverse = others.map(lambda x: plus(epsilon, x))
-    by_rest = subtract(point.log_rest, used)
-    either = select(point.log_reverse.estimate < LOG_HALF, by_reverse, by_rest)
-    by_tpr = log_tpr.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    log_beta = select(log_tpr.estimate < LOG_HALF, by_tpr, either)
+    reverse, rest = rise(point.log_reverse), fall(point.log_rest)
+    others = log_subtract(fall(product(jnp.zeros_like(epsilon), log_tnr)), reverse)
+    by_reverse, by_rest = plus(epsilon, others), log_subtract(rest, used)
+    either = jnp.where(reverse[1] < LOG_HALF, by_reverse, by_rest)
+    by_tpr = log_complement(log_tpr)
+    log_beta = jnp.where(log_tpr[1] < LOG_HALF, by_tpr, either)
     # Where beta is the small one, its complement follows from it.
-    exact = log_beta.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    tiny = (log_beta.estimate < LOG_HALF) & jnp.isfinite(log_beta.lower)
-    return Rates(log_beta, select(tiny, exact, log_tpr))
+    tiny = (log_beta[1] < LOG_HALF) & jnp.isfinite(log_beta[2])
+    log_tpr = jnp.where(tiny, log_complement(log_beta), log_tpr)
+    return Rates(Interval(*log_beta[::-1]), Interval(*log_tpr))
 
 
 @of_several

@@ -15,7 +15,6 @@ from .._internal._interval import (
 from ._bounds import (
     Profile as Profile,
     largest_loss as largest_loss,
-    over as over,
     select as select,
     width_of as width_of,
 )

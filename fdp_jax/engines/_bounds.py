@@ -1,7 +1,6 @@
 """What an engine returns: privacy profiles with certified bounds."""
 
 import functools
-from collections.abc import Callable
 from typing import TypeVar
 
 import equinox as eqx
@@ -96,11 +95,6 @@ def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:
     most = jnp.max(estimates)
     near = (estimates >= most - 1e-11 * (1 + jnp.abs(most))) | (estimates == most)
     return jnp.argmax(jnp.where(near, signs, -jnp.inf))
-
-
-def over(signs: Float[Array, " s"], one: Callable[[Array], Array]) -> Array:
-    """A function of the direction, for each of them."""
-    return jnp.stack([one(sign) for sign in signs])
 
 
 def largest_loss(loss: ComposedLoss, sign: Array) -> Array:

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, log_complement, sound, without
 from ..losses import ComposedLoss, where
-from ._bounds import largest_loss, over, select
+from ._bounds import largest_loss, select
 from ._contour_engine import place_of
 from ._interface import Target
 from ._route import engine_of, neutral
@@ -31,7 +31,7 @@ def epsilon(
     odds = jnp.exp(share) / left
     slack = stop_gradient(8 * ULP * known * odds)
     # Left of the lower end delta is larger by what was left out, at least.
-    truncated = stop_gradient(over(signs, loss.log_truncated_mass))
+    truncated = stop_gradient(loss.log_truncated_mass(signs))
     sure = without(infinite, truncated)
     more = jnp.log1p(jnp.exp(truncated - safe) / left)
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
@@ -119,7 +119,7 @@ def _shared(
 
     Then log delta, or another one where it does not, and log of the infinite share.
     """
-    infinite = over(signs, loss.log_infinite_mass)
+    infinite = loss.log_infinite_mass(signs)
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = where(possible, log_delta, -5.0)
     return infinite, possible, safe, where(possible, infinite, -jnp.inf) - safe

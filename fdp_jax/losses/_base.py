@@ -23,7 +23,6 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._arithmetic import ULP
-from .._internal._special import log1mexp
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
 from ._loss_moments import LossMoments
@@ -124,8 +123,7 @@ class AbstractLoss(eqx.Module):
 
     def atoms(self) -> Atoms:
         """The finite point masses: none, unless a loss says otherwise."""
-        none = jnp.zeros(0, self.loss_range()[0].dtype)
-        return Atoms(none, none)
+        return Atoms(jnp.zeros(0), jnp.zeros(0))
 
     def twice_total_variation(self) -> Float[Array, ""] | None:
         """The total variation of two runs, where a closed form is known."""
@@ -155,17 +153,15 @@ class AbstractLoss(eqx.Module):
 
     def range_error(self) -> Float[Array, ""]:
         """Excess of the ends over the truth, beyond a few roundings."""
-        return jnp.zeros_like(self.loss_range()[0])
+        return jnp.zeros(())
 
     def log_finite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Log Q(Y < inf) and log P(X > -inf): all, unless a loss says otherwise."""
-        whole = jnp.zeros_like(self.loss_range()[0])
-        return whole, whole
+        """Log Q(Y < inf) and log P(X > -inf)."""
+        return jnp.zeros(()), jnp.zeros(())
 
     def log_infinite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Log Q(Y = inf) and log P(X = -inf), also where that is tiny."""
-        upper, lower = self.log_finite_masses()
-        return log1mexp(-upper), log1mexp(-lower)
+        return jnp.full((), -jnp.inf), jnp.full((), -jnp.inf)
 
     def log_truncated_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Bounds of masses under Q and P of outputs that were left out.
@@ -173,8 +169,7 @@ class AbstractLoss(eqx.Module):
         Such an output counts with the largest loss there may be, but may as well have a
         small one: lower bounds of delta are less by its mass.
         """
-        none = jnp.full_like(self.loss_range()[0], -jnp.inf)
-        return none, none
+        return jnp.full((), -jnp.inf), jnp.full((), -jnp.inf)
 
     def ends(self) -> Ends:
         """All of these, for callers that need more than one."""
@@ -256,23 +251,22 @@ class AbstractLoss(eqx.Module):
 
     def log_moment_ceiling(self, sign: float) -> Float[Array, ""]:
         """A bound on L over all orders t > 1 of one direction; inf if none is known."""
-        return jnp.full_like(self.loss_range()[0], jnp.inf)
+        return jnp.full((), jnp.inf)
 
     def log_moment_limit(self, sign: float) -> Float[Array, ""]:
         """The limit of L at infinite order in one direction."""
-        return jnp.zeros_like(self.loss_range()[0])
+        return jnp.zeros(())
 
     def gaussian_precision(self) -> Float[Array, ""]:
         """mu^2 of the tight mu-GDP of one release; inf if none is known."""
-        return jnp.full_like(self.loss_range()[0], jnp.inf)
+        return jnp.full((), jnp.inf)
 
     gaussian_precision_adds: ClassVar[bool] = False
     """Whether sums of `gaussian_precision` are the tight mu^2 of compositions."""
 
     def cumulants(self, *, included: bool) -> Float[Array, " 4"]:
         """The first four cumulants of X = log dQ/dP of one release, under P or Q."""
-        dtype = self.loss_range()[0].dtype
-        at = jnp.full((1,), 1.0 if included else 0.0, dtype)
+        at = jnp.full(1, 1.0 if included else 0.0)
         bends = [lambda w: self.moments(w[None])[2][0]]
         for _ in range(2):
             bends.append(jax.grad(bends[-1]))

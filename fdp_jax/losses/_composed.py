@@ -197,21 +197,18 @@ class ComposedLoss(eqx.Module):
     @jax.jit
     def calculated_ends(self) -> "_Ends":
         """The ends of the sum, from those of its terms."""
-        zero = jnp.zeros_like(self.counts[0])
-        outer, finite, supported = jnp.zeros((3, 2), zero.dtype)
-        masses = []
+        outers, logs, masses = [], [], []
         for term, count in zip(self.terms, self.counts, strict=True):
             own = term.ends()
             least, most = own.loss_range
-            outer = _sum_downward(
-                outer, _product_downward(count, jnp.stack([least, -most]))
-            )
+            outers.append(_product_downward(count, jnp.stack([least, -most])))
             infinite = jnp.minimum(own.log_infinite, 0)
             least_finite = jnp.minimum(own.log_finite, log1mexp(-infinite))
-            finite = finite + times(count, least_finite)
-            supported = supported + times(count, own.log_finite)
+            logs.append(times(count, jnp.stack([least_finite, own.log_finite])))
             mass = jnp.stack([own.log_infinite, own.log_truncated])
             masses.append(jnp.maximum(mass + safe_log(count), _NEVER))
+        outer = functools.reduce(_sum_downward, outers)
+        finite, supported = functools.reduce(jnp.add, logs)
         tiny = finite > -1e-12
         mostly = log1mexp(-jnp.where(tiny, -1, finite))
         # The union bound: the sum of count times mass.

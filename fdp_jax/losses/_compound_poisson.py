@@ -51,8 +51,7 @@ class CompoundPoissonLoss(ScheduleLoss):
 
     def jumps_and_variance(self):
         jumps = self.compound_jumps().atoms
-        zero = jnp.zeros_like(self.loss_range()[0])
-        return Jumps(zero, jumps.loss, jnp.exp(jumps.log_mass))
+        return Jumps(jnp.zeros(()), jumps.loss, jnp.exp(jumps.log_mass))
 
 
 def listed_jumps(

@@ -50,7 +50,7 @@ class GluedLoss(MassLoss):
             Atoms(x.loss, jnp.where(x.loss > 0, x.log_mass, -jnp.inf), x.error)
             for x in (self.above.atoms(), self.other.atoms())
         )
-        rest = Atoms(jnp.zeros(1, self._dtype), self._log_rest()[None])
+        rest = Atoms(jnp.zeros(1), self._log_rest()[None])
         return Atoms.joined(upper, lower.exchanged(), rest)
 
     def edges(self):
@@ -90,13 +90,9 @@ class GluedLoss(MassLoss):
         (term,) = terms
         return NormalForm.of(term.above.normal_pair(), term.other.normal_pair(), sign)
 
-    @property
-    def _dtype(self):
-        return self.loss_range()[0].dtype
-
     def _log_rest(self) -> Array:
         """Log of the mass that has no loss, not too small."""
-        ends = jnp.zeros(1, self._dtype), jnp.full(1, jnp.inf, self._dtype)
+        ends = jnp.zeros(1), jnp.full(1, jnp.inf)
         upper, lower = self.above.atoms(), self.other.atoms().exchanged()
         # All of them under P, of which the infinite ones are below.
         logs = [

@@ -42,6 +42,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._special import log1p
 from .._internal._tolerances import NORMAL_TAIL
 
 REACH = 9.7
@@ -71,14 +72,6 @@ def where(condition: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Array:
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (condition, yes, no)))
     full = lambda x: jnp.broadcast_to(x, shape)
     return lax.select(*(full(x) for x in (condition, yes, no)))
-
-
-@jax.jit
-def log1p(x: Array) -> Array:
-    """log(1 + x) to a few units; the library's is off by 240 units on [-1/2, -0.29]."""
-    far = x < -0.25
-    low, high = jnp.minimum(x, 0.0), jnp.maximum(x, -0.25)
-    return where(far, jnp.log(1 + low), lax.log1p(high))
 
 
 class Frame(NamedTuple):

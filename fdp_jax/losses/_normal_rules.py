@@ -10,13 +10,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._internal._special import log1p
 from ._normal_mixtures import (
     LOST,
     REACH,
     UNIT,
     Frame,
     bend,
-    log1p,
     log_kept,
     rough_logs,
     where,

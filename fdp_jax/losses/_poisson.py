@@ -253,9 +253,7 @@ class PoissonLoss(ClosedTransformLoss):
         return self.normalized(order)
 
     def log_moment_limit(self, sign):
-        zero = jnp.zeros_like(self.loss_range()[0])
-        return jnp.where(sign * self.jump() > 0, jnp.inf, zero)
+        return jnp.where(sign * self.jump() > 0, jnp.inf, 0.0)
 
     def jumps_and_variance(self):
-        zero = jnp.zeros_like(self.loss_range()[0])
-        return Jumps(zero, self.jump()[None], self.rate_without[None])
+        return Jumps(jnp.zeros(()), self.jump()[None], self.rate_without[None])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._special import log1mexp
 from ._analytic import (
     FREQUENCY_BLOCK,
     AnalyticLoss,
@@ -168,6 +169,10 @@ class ScheduleLoss(AnalyticLoss):
     def log_finite_masses(self):
         upper, lower = self._each(lambda step: step.log_finite_masses())
         return self._total(upper), self._total(lower)
+
+    def log_infinite_masses(self):
+        upper, lower = self.log_finite_masses()
+        return log1mexp(-upper), log1mexp(-lower)
 
     def _total(self, values: Array) -> Array:
         """A sum that allows infinite values, with 0 inf = 0."""

@@ -440,4 +440,4 @@ def least_of(mechanism: AbstractMechanism) -> AbstractMechanism:
 
 def one_release(term: AbstractLoss) -> ComposedLoss:
     """A single release of a loss."""
-    return ComposedLoss((term,), (jnp.ones_like(term.loss_range()[0]),), single=True)
+    return ComposedLoss((term,), (jnp.ones(()),), single=True)

@@ -866,7 +866,8 @@ def test_logistic_gradients_are_finite_everywhere():
     for function in (_logistic.log_delta, _logistic.log_rest, _logistic.log_alpha):
         values = function(mu, epsilon)
         assert not np.isnan(values).any()
-        assert np.max(values) <= 0
+        # The engine cuts a rounding off.
+        assert np.max(values) <= 2.0**-53
         for gradient in jitted(jax.vmap(jax.grad(function, (0, 1))))(mu, epsilon):
             assert np.isfinite(gradient).all()
     mu, log_delta = (

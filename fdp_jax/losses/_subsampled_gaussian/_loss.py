@@ -75,8 +75,7 @@ class SubsampledGaussianLoss(Integrand, NormalTransformLoss):
         return 0.5 / jnp.square(self.noise_multiplier)
 
     def log_moment_limit(self, sign):
-        zero = jnp.zeros_like(self.loss_range()[0])
-        return 0.5 / jnp.square(self.noise_multiplier) if sign > 0 else zero
+        return 0.5 / jnp.square(self.noise_multiplier) if sign > 0 else jnp.zeros(())
 
     gaussian_precision_adds: ClassVar[bool] = True
 
