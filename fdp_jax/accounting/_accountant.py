@@ -420,7 +420,7 @@ class Accountant(AbstractMechanism):
         if steps:
             whole = Composition.unchecked(parts=tuple(steps), num_steps=tuple(counts))
             parts.append(whole.loss())
-        return _joined(parts).apart()
+        return _joined(parts)
 
     def _group(self, size):
         mechanism = self.simplified()

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -21,6 +22,7 @@ from ..losses import (
     Cells,
     ComposedLoss,
     RevealedLoss,
+    ScheduleLoss,
     single_losses,
 )
 from ._line_mesh import RIGHT, SHIFTS, Place, orders_at
@@ -39,8 +41,9 @@ class Grid(eqx.Module):
     sign: Float[Array, ""]
     shift: Float[Array, ""]
     spacing: Float[Array, ""]
-    first: tuple[Int[Array, ""], ...]
-    """Index of the first grid point of each single loss, in units of the spacing."""
+    first: tuple[Int[Array, "..."], ...]
+    """Index of the first grid point of each single loss, in units of the spacing; of a
+    schedule, of all its steps."""
     counts: tuple[Int[Array, ""], ...]
     center: Float[Array, ""]
     """A threshold around which half a period of the profile is certified."""
@@ -50,8 +53,8 @@ class Grid(eqx.Module):
     """See `Place`."""
     sides: Float[Array, "2"]
     """The Chernoff shifts left and right of `shift` for what wraps around."""
-    log_scales: tuple[Float[Array, ""], ...]
-    """Log-moments at `shift`: log of about the tilted mass of each single loss."""
+    log_scales: tuple[Float[Array, "..."], ...]
+    """Log-moments at `shift`: log of about the tilted mass of each, likewise."""
     size: int = eqx.field(static=True)
     """Grid points."""
 
@@ -85,14 +88,17 @@ def plan_grid(
     period = jnp.maximum(place.period, 6 * gap)
     shifts = jnp.asarray(SHIFTS[RIGHT])
     orders = orders_at(jnp.append(shifts, shift), sign)
-    singles = single_losses(loss.terms, loss.counts)
-    moments = tuple(term.rough_moments(orders)[0] for term, _ in singles)
-    ranges = [
-        _single_range(term, count, sign, shifts - shift, own)
-        for (term, count), own in zip(singles, moments, strict=True)
-    ]
-    for low, high in ranges:
-        period = jnp.maximum(period, high - low)
+
+    def single(one: tuple[AbstractLoss, Array]) -> tuple[Array, Array, Array]:
+        term, count = one
+        if isinstance(term, ScheduleLoss):
+            return lax.map(single, (term.steps, count * term.counts))
+        own = term.rough_moments(orders)[0]
+        return *_single_range(term, count, sign, shifts - shift, own), own[-1]
+
+    singles = [single(one) for one in single_losses(loss.terms, loss.counts)]
+    for low, high, _ in singles:
+        period = jnp.maximum(period, jnp.max(high - low))
     size = loss.method.points
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
@@ -105,14 +111,14 @@ def plan_grid(
         shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
         for there in (shifts < shift, shifts > shift)
     ]
-    first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
+    first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, *_ in singles)
     counts = tuple(jnp.round(count).astype(int) for count in loss.counts)
     whole = jnp.stack(
         [
             jnp.abs(count - jnp.round(count)) <= 1e-9 * (1 + count)
             for count in loss.counts
         ]
-        + [term.whole for term in loss.terms if isinstance(term, RevealedLoss)]
+        + [x.whole for x in loss.terms if isinstance(x, RevealedLoss | ScheduleLoss)]
     )
     whole = jnp.all(whole)
     return stop_gradient(
@@ -126,7 +132,7 @@ def plan_grid(
             whole=whole & jnp.isfinite(spacing) & (shift > 0),
             bounds=jnp.where(RIGHT | whole, place.bounds, jnp.inf),
             sides=jnp.stack(sides),
-            log_scales=tuple(own[-1] for own in moments),
+            log_scales=tuple(log_scale for *_, log_scale in singles),
             size=size,
         )
     )
@@ -166,7 +172,7 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
 def _units(loss: ComposedLoss) -> list[Array]:
     """The units of the lattices of point masses that have one."""
     units = (x.lattice() for x, _ in single_losses(loss.terms, loss.counts))
-    return [unit for unit in units if unit is not None]
+    return [y for x in units if x is not None for y in jnp.atleast_1d(x)]
 
 
 def carried(loss: ComposedLoss, grid: Grid) -> Grid:

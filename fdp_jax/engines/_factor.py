@@ -1,6 +1,8 @@
 """What a composition on a grid is made of."""
 
 import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, Int
 
 
@@ -24,3 +26,14 @@ class Factor(eqx.Module):
     """Bound on the distance of its losses from where they are taken to be."""
     sound: Bool[Array, ""]
     """Whether the errors of all masses that matter are known."""
+
+
+def product_of(terms: list[tuple[Factor, Array]]) -> Complex[Array, "2 f"]:
+    """The product of all powers, in polar form: complex logarithms compile longer."""
+    logs = turns = jnp.zeros(())
+    for term, count in terms:
+        real, imaginary = term.transform.real, term.transform.imag
+        logs = logs + 0.5 * count * jnp.log(jnp.square(real) + jnp.square(imaginary))
+        turns = turns + count * jnp.arctan2(imaginary, real)
+    size = jnp.exp(logs)
+    return lax.complex(size * jnp.cos(turns), size * jnp.sin(turns))

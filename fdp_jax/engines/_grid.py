@@ -44,7 +44,7 @@ from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
 from ._discretize import Grid, carried
 from ._enclosed import is_bracketed, sides
-from ._factor import Factor
+from ._factor import product_of
 from ._grid_factors import factors_of
 from ._grid_profile import GridProfile
 from ._line_mesh import log_payoff
@@ -89,7 +89,7 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
     terms = factors_of(loss, grid)
     kernels = _Kernels(c, h, size)
-    product = _product(terms)
+    product = product_of(terms)
     log_scale = jnp.sum(jnp.stack([count * term.log_mass for term, count in terms]))
     fixed = stop_gradient(product)
     profile = _inverse(product[0] * kernels.profile, size)
@@ -174,17 +174,6 @@ def _plan_memory(losses: int, points: int) -> None:
             f"points must be fewer: {points} grid points for {losses} different losses "
             f"need about {needed:,} bytes of memory, the machine has {present:,}"
         )
-
-
-def _product(terms: list[tuple[Factor, Array]]) -> Complex[Array, "2 f"]:
-    """The product of all powers, in polar form: complex logarithms compile longer."""
-    logs = turns = jnp.zeros(())
-    for term, count in terms:
-        real, imaginary = term.transform.real, term.transform.imag
-        logs = logs + 0.5 * count * jnp.log(jnp.square(real) + jnp.square(imaginary))
-        turns = turns + count * jnp.arctan2(imaginary, real)
-    size = jnp.exp(logs)
-    return lax.complex(size * jnp.cos(turns), size * jnp.sin(turns))
 
 
 class _Kernels(eqx.Module):

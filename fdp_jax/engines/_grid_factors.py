@@ -20,6 +20,7 @@ inequality grows with the number of factors: that of the longest composition ser
 Chernoff bounds.  E[e^{cY}] is the same polynomial in the losses' moments.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import equinox as eqx
@@ -28,17 +29,19 @@ import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Complex, Float, Int
 
+from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
     Alternatives,
     ComposedLoss,
     RevealedLoss,
+    ScheduleLoss,
 )
 from ._discretize import Grid, discretize, log_moments
-from ._factor import Factor
+from ._factor import Factor, product_of
 from ._grid_jumps import factor_of_jumps
 
 
@@ -55,6 +58,8 @@ def _factor(term: AbstractLoss, grid: Grid, supply: Iterator) -> Factor:
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply)
     first, log_scale = next(supply)
+    if isinstance(term, ScheduleLoss):
+        return _schedule(term, grid, first, log_scale)
     jumps = term.compound_jumps()
     if jumps is not None:
         return factor_of_jumps(jumps, grid)
@@ -71,6 +76,53 @@ def _factor(term: AbstractLoss, grid: Grid, supply: Iterator) -> Factor:
         top=part.top,
         moved=part.moved,
         sound=part.sound,
+    )
+
+
+def _schedule(
+    term: ScheduleLoss,
+    grid: Grid,
+    first: Int[Array, " n"],
+    log_scales: Float[Array, " n"],
+) -> Factor:
+    """All steps of a schedule as one factor: the product of their powers."""
+
+    @jax.jit
+    @jax.checkpoint
+    def power(step: AbstractLoss, count: Array, *place: Array) -> Factor:
+        x = _factor(step, grid, iter([place]))
+        whole = jnp.mod(count, grid.size).astype(x.offset.dtype)
+        return Factor(
+            transform=product_of([(x, count)]),
+            offset=whole * jnp.mod(x.offset, grid.size),
+            log_mass=count * x.log_mass,
+            noise=count * x.noise / jnp.abs(stop_gradient(x.transform)),
+            powers=count * x.powers,
+            log_moments=count * x.log_moments,
+            top=count * x.top,
+            moved=count * x.moved,
+            sound=~x.sound,
+        )
+
+    def multiply(total: Factor, each: tuple) -> tuple[Factor, None]:
+        one = lax.cond(each[1] > 0, power, lambda *_: nothing, *each)
+        found = jax.tree.map(jnp.add, total, one)
+        found = dataclasses.replace(found, transform=total.transform * one.transform)
+        return found, None
+
+    counts = stop_gradient(jnp.round(term.counts))
+    every = term.steps, counts, first, log_scales
+    nothing = zeros_of(power, *jax.tree.map(lambda x: x[0], every))
+    ones = jnp.ones_like(nothing.transform)
+    nothing = dataclasses.replace(nothing, transform=ones)
+    total, _ = lax.scan(multiply, nothing, every)
+    size = jnp.abs(stop_gradient(total.transform))
+    return dataclasses.replace(
+        total,
+        transform=_nonzero(total.transform),
+        offset=jnp.mod(total.offset, grid.size),
+        noise=size * (2 + total.noise),
+        sound=~total.sound,
     )
 
 

@@ -17,7 +17,8 @@ from ._base import AbstractLoss, outward
 from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
 
-_TERMS = 64
+_MOST_STEPS = 256
+"""Of a schedule, for which a grid is worth its time where a contour is known."""
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
 
@@ -68,8 +69,10 @@ class ComposedLoss(eqx.Module):
 
     @property
     def on_grid(self) -> bool:
-        """Whether the grid engine can handle it."""
-        return all(term.on_grid for term in self.terms)
+        """Whether the grid engine can handle it, and in time: it does step by step."""
+        steps = (x.counts.size for x in self.terms if isinstance(x, ScheduleLoss))
+        many = self.analytic and max(steps, default=0) > _MOST_STEPS
+        return all(term.on_grid for term in self.terms) and not many
 
     @property
     def decays(self) -> bool:
@@ -88,27 +91,6 @@ class ComposedLoss(eqx.Module):
     def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
         """The closed form for one direction, 1 for "remove" and -1 for "add"."""
         return self.terms[0].closed_form(self.terms, self.counts, sign)
-
-    def apart(self) -> "ComposedLoss":
-        """This loss with a term for every step of a schedule, where that serves it.
-
-        The grid, which does not know schedules, answers alone where a part is not
-        analytic, and closer where nothing decays.  Very many terms compile too long.
-        """
-        if self.decays or self.on_grid:
-            return self
-        terms, counts = [], []
-        for term, count in zip(self.terms, self.counts, strict=True):
-            if isinstance(term, ScheduleLoss):
-                each = term.each()
-                terms += each
-                counts += [count * term.counts[i] for i in range(len(each))]
-            else:
-                terms.append(term)
-                counts.append(count)
-        found = dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))
-        many = self.analytic and len(terms) > _TERMS
-        return found if found.on_grid and not many else self
 
     def tabulated(self) -> "ComposedLoss":
         """This loss, prepared for many evaluations of moments."""

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._internal._special import log1mexp
 from ._analytic import (
@@ -40,11 +40,6 @@ class ScheduleLoss(AnalyticLoss):
             steps, counts = jax.tree.map(lambda x: x[order], (steps, counts))
         return cls(steps, counts)
 
-    def each(self) -> list[AnalyticLoss]:
-        """The losses of the stack, one by one."""
-        size = self.counts.size
-        return [jax.tree.map(lambda x, i=i: x[i], self.steps) for i in range(size)]
-
     @property
     def symmetric(self) -> bool:
         return self.steps.symmetric
@@ -52,6 +47,19 @@ class ScheduleLoss(AnalyticLoss):
     @property
     def decays(self) -> bool:
         return self.steps.decays
+
+    @property
+    def on_grid(self) -> bool:
+        return self.steps.on_grid
+
+    @property
+    def whole(self) -> Bool[Array, ""]:
+        """Whether all counts are whole numbers."""
+        near = jnp.abs(self.counts - jnp.round(self.counts))
+        return jnp.all(near <= 1e-9 * (1 + self.counts))
+
+    def lattice(self):
+        return self._each(lambda step: step.lattice())
 
     def _each(self, method: Callable[..., Any], *args: Any, axes: tuple = ()) -> Any:
         """A method of every step; of the arguments, those with axis 0 differ."""

@@ -111,7 +111,7 @@ class Composition(AbstractWrapped):
             loss = part.loss()
             terms += loss.terms
             counts += [count * as_float(times) for count in loss.counts]
-        return ComposedLoss(tuple(terms), tuple(counts)).apart()
+        return ComposedLoss(tuple(terms), tuple(counts))
 
     def _joined(self) -> "Composition":
         """With one part for all epochs in which a record keeps its batch."""

@@ -75,7 +75,7 @@ class Schedule(AbstractWrapped):
         return term
 
     def loss(self) -> ComposedLoss:
-        return stacked_loss(self.steps).apart()
+        return stacked_loss(self.steps)
 
 
 def can_be_stacked(loss: ComposedLoss) -> bool:
