@@ -1847,6 +1847,7 @@ EXCEPTIONS = {
         reports.PrivacyReport.to_dict reports.Receipt.markdown
         reports.Receipt.to_dict reports.parameters reports.privacy_report
         reports.receipt
+        reports.require_words
         reports.round_down reports.round_up reports.status_name
         targets.AbstractTarget.describe targets.AbstractTarget.quantity""",
     "plots": """

@@ -96,10 +96,21 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
         numbers = np.asarray(float(value) if one else value)
     except OverflowError:
         return _require_kind(False, f"{message}, in the range of floats", value)
-    _require_kind(numbers.dtype.kind in "iuf", message, value)
-    error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
+    floating = jax.numpy.issubdtype(numbers.dtype, np.floating)
+    _require_kind(floating or numbers.dtype.kind in "iu", message, value)
+    if np.any((numbers != 0) & (_in_programs(numbers) == 0)):
+        message += " (in programs numbers below the least normal one are 0)"
+    error_if(numbers, lambda x: ~test(_in_programs(x)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
     return value if isinstance(value, jax.Array) else numbers.astype(np.float64)
+
+
+def _in_programs(numbers: np.ndarray) -> np.ndarray:
+    """Numbers as compiled programs take them: subnormal ones are zero there."""
+    found = numbers.astype(np.float64)
+    if not jax.numpy.issubdtype(numbers.dtype, np.floating):
+        return found
+    return np.where(abs(found) < jax.numpy.finfo(numbers.dtype).tiny, 0.0, found)
 
 
 def numbers_that_are(allowed: str, test: Callable[[Any], Any]) -> Check:
@@ -200,6 +211,8 @@ def rate(name: str, value: Any) -> Any:
 def _is_subnormal(value: Any) -> Any:
     """Whether numbers are subnormal, by their bits: programs compare these as zero."""
     limits = jax.numpy.finfo(value.dtype)
+    if not is_traced(value):
+        return (value != 0) & (abs(np.asarray(value)) < limits.tiny)
     kind = np.dtype(f"uint{limits.bits}")
     bits = jax.lax.bitcast_convert_type(value, kind) << 1  # without the sign
     least = np.asarray(limits.tiny, value.dtype).view(kind) << 1

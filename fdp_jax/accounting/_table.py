@@ -51,6 +51,10 @@ class Kind:
         leaves, structure = jax.tree.flatten(step)
         return cls(structure, tuple(np.shape(leaf) for leaf in leaves))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As a step: pickled definitions of modules' structures are not whole.
+        return Kind.of, (self.step(np.zeros(sum(map(math.prod, self.shapes)))),)
+
     def step(self, numbers: Any) -> Any:
         """The step with the numbers of a row."""
         leaves, start = [], 0

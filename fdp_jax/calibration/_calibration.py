@@ -34,8 +34,9 @@ class Calibration(Record):
     target: AbstractTarget
     status: Int[Array, ""] = eqx.field(metadata=members(Status))
     """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
-    the query at the one that was is loose, or if it is more than half a percent off
-    the estimate's root."""
+    the certificate at the one that was is wide, or if it is more than half a percent
+    off the estimate's root.  It is about the pair of the mechanism: where that only
+    dominates, `mechanism.bounds` says how far off it may be."""
     binding: dict[str, Array]
     """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
     whole curve, "active" (an index) for several targets; no derivatives."""
@@ -58,7 +59,8 @@ class Calibration(Record):
         """The guarantee in one line (outside jit).
 
         It says what is guaranteed, to which neighbors, the value found, whether the
-        certified bound is tight, the mechanism and how it must sample.
+        certified bound is tight or only of a pair that dominates, the mechanism and how
+        it must sample.
         """
         if int(self.status) == Status.VACUOUS:
             return (
@@ -71,10 +73,14 @@ class Calibration(Record):
         end = " (the end of the range searched)" if bool(self.at_end) else ""
         # The mechanism of a group is not the one that was asked about.
         what = "" if self.solve_for == "size" else f": {self._of_what()}"
+        mechanism, kind = self.mechanism, Status(int(self.status)).name.lower()
+        known = not isinstance(mechanism, AbstractMechanism) or not mechanism.attained()
+        if kind == "tight" and not known:
+            kind = "of a pair that dominates"
         return (
             f"{self.target.describe()}, {relation}"
             f"{self.solve_for} = {private_side(float(self.value), 10)}{end}, "
-            f"certified upper bound ({Status(int(self.status)).name.lower()}){what}"
+            f"certified upper bound ({kind}){what}"
         )
 
     def _of_what(self) -> str:

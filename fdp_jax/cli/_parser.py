@@ -29,6 +29,8 @@ class Parser(argparse.ArgumentParser):
             if name[:2] == "--" != name and name not in known:
                 found = suggestion(name[2:].replace("-", "_"), options)
                 hint = f": did you mean {options[found]}?" if found else ""
+                if not hint and any(x.startswith("--mechanism") for x in args):
+                    hint = ': write it as in --mechanism "ZCDP(rho=0.1)"'
                 self.error(f"there is no option {name}{hint}")
         return super().parse_known_args(args, namespace)
 

@@ -12,7 +12,7 @@ from .._internal._text import json_ready
 from ..curves import Status
 from ..mechanisms import DPSGD, NeighboringRelation
 from ..reports import Interval
-from ._claims import Claim, claims_of, run_in
+from ._claims import UNCHECKED, Claim, claims_of, run_in
 from ._options import OK, UNREACHABLE
 from ._output import Output
 
@@ -30,7 +30,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.say(one.pop("text"))
     verdicts = {one["verdict"] for one in found}
     worst = next(v for v in ("contradicted", "open", "confirmed") if v in verdicts)
-    output.say(f"{arguments.file}: {_SUMMARY[worst]}")
+    aside = UNCHECKED.get(document["command"])
+    left = f" (not checked: {aside})" if aside else ""
+    output.say(f"{arguments.file}: {_SUMMARY[worst]}{left}")
     output.write({"file": arguments.file, "verdict": worst, "bounds": found})
     return UNREACHABLE if worst == "contradicted" else OK
 

@@ -13,6 +13,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
+from .._internal._interval import sound
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
 from .._internal._roots import threshold_between
@@ -59,7 +60,8 @@ class AbstractPointwise(AbstractGuarantee):
 
 def point_at(curve: AbstractPointwise, epsilon: Float[Array, ""]) -> Point:
     """The profile at any real threshold, infinite ones included."""
-    infinite = jnp.isinf(epsilon)
+    # So far left delta is one, and exponents would overflow.
+    infinite = jnp.isinf(epsilon) | (epsilon < -1e250)
     found = curve._point(jnp.where(infinite, 0.0, epsilon))
     ends = curve._ends()
     up = epsilon > 0
@@ -110,6 +112,7 @@ def profile(curve: Any, epsilon: Array) -> ProfilePoint:
 
 def _of_rate(found: Interval, vacuous: Array, known: Range, method: str) -> Bounds:
     """Bounds of an error rate, within what is known of it anyway."""
+    found = sound(found, known.least, known.most)
     lower, upper = (
         jnp.clip(x, known.least, known.most) for x in (found.lower, found.upper)
     )

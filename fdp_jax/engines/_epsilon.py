@@ -12,7 +12,7 @@ from ..losses import ComposedLoss, where
 from ._bounds import largest_loss, select
 from ._contour_engine import place_of
 from ._interface import Target
-from ._route import engine_of, neutral
+from ._route import engine_of, neutral, numbers_alone
 
 
 def epsilon(
@@ -39,7 +39,7 @@ def epsilon(
     result = engine_of(loss).epsilon(loss, signs, target)
     # No mechanism has less than what releases nothing; no maximum, for derivatives.
     idle = _idle(log_delta)
-    result = sound(result, -jnp.inf, jnp.inf)
+    result = sound(numbers_alone(result, loss), -jnp.inf, jnp.inf)
     result = jax.tree.map(lambda x, y: where(x < y, y, x), result, idle)
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     each = stop_gradient(largest_loss(loss, signs))

@@ -23,7 +23,7 @@ from ._bounds import Profile, select, width_of, worst_of
 from ._interface import AbstractPlan
 from ._rare import Rare, rare_profile
 from ._rare_queries import between_bounds, bounds_in_common, split_where_possible
-from ._route import engine_of, neutral
+from ._route import engine_of, neutral, numbers_alone
 
 
 def plan(
@@ -82,6 +82,7 @@ def _searched(
         least: Array, one: AbstractPlan
     ) -> tuple[Array, tuple[Profile, AbstractPlan]]:
         found, one = one.search(loss, epsilons, least, anew=anew)
+        found = numbers_alone(found, loss)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),

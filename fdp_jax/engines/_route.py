@@ -1,9 +1,12 @@
 """Which engine answers, from static facts, and a loss that is safe to evaluate."""
 
 import dataclasses
+from typing import TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Bool
 
 from ..losses import ComposedLoss
@@ -14,6 +17,7 @@ from ._enclosed import is_one
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
 
+_Tree = TypeVar("_Tree")
 _ANY_COUNT = 1000.0
 _CLOSED_FORM, _CONTOUR = ClosedFormEngine(), ContourEngine()
 _GRID, _BRACKETED = GridEngine(), BracketedEngine()
@@ -60,11 +64,22 @@ def route(loss: ComposedLoss) -> str:
 
 @jax.jit
 def neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
-    """Whether nothing is released, and a loss that is safe to evaluate regardless."""
+    """Whether nothing is released, and a loss that is safe to evaluate regardless.
+
+    Of parameters that are not numbers neither is that.
+    """
     if loss.nothing is not None:
         return loss.nothing > 0, loss
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
     safe = dataclasses.replace(loss, counts=counts, ends=None)
     safe = engine_of(loss).made_safe(safe).absorbed().with_ends()
-    return nothing, dataclasses.replace(safe, nothing=jnp.where(nothing, 1.0, 0.0))
+    numbers = filter(eqx.is_inexact_array, jax.tree.leaves(stop_gradient(loss)))
+    lost = jnp.stack([jnp.isnan(x).any() for x in numbers]).any()
+    flag = jnp.where(lost, jnp.nan, jnp.where(nothing, 1.0, 0.0))
+    return nothing, dataclasses.replace(safe, nothing=flag)
+
+
+def numbers_alone(found: _Tree, loss: ComposedLoss) -> _Tree:
+    """An answer for a loss of `neutral`: no numbers if its parameters are none."""
+    return jax.tree.map(lambda x: x + 0 * loss.nothing, found)

@@ -9,7 +9,7 @@ from .._internal._interval import Interval, exactly
 from .._internal._tolerances import CLOSED_FORM
 from ..losses import ComposedLoss
 from ._bounds import select
-from ._route import engine_of, neutral
+from ._route import engine_of, neutral, numbers_alone
 
 
 def threshold(
@@ -40,5 +40,6 @@ def exact_rates(
     found = engine_of(loss).exact_rates(loss, signs, log_alpha, log_tnr)
     if found is None:
         return None
+    found = numbers_alone(found, loss)
     beta, power = (exactly(x, CLOSED_FORM) for x in (log_tnr, log_alpha))
     return select(nothing, (beta, power), found)

@@ -52,7 +52,8 @@ class ComposedLoss(eqx.Module):
     ends: "_Ends | None" = None
     """Calculated once and for all, see `with_ends`."""
     nothing: Float[Array, ""] | None = None
-    """Of a loss that is safe to evaluate regardless: 1 if nothing is released, else 0.
+    """Of a loss that is safe to evaluate regardless: 1 if nothing is released, else 0,
+    and no number if a parameter is none.
 
     A float, so that a loss can be differentiated.
     """

@@ -84,7 +84,7 @@ class AdditiveNoise(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         noise = as_float(self.noise_multiplier)
         # Nothing is released where the noise is infinite.
-        released = jnp.isfinite(noise)
+        released = noise != jnp.inf
         term = self._term(jnp.where(released, noise, 1.0))
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
 

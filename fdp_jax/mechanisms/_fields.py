@@ -200,8 +200,11 @@ quotient = at_full_precision(operator.truediv)
 
 
 def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
-    """Whether anything is released, and numbers that are safe to evaluate if not."""
-    released = jnp.isfinite(noise) & (prob > 0)
+    """Whether anything is released, and numbers that are safe to evaluate if not.
+
+    What is no number is no promise, so that it goes on.
+    """
+    released = (noise != jnp.inf) & (prob != 0)
     return released, jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
 
 

@@ -118,7 +118,7 @@ class PoissonSubsampled(AbstractWrapped):
     def loss(self) -> ComposedLoss:
         prob = as_float(self.sampling_prob)
         inner = self.mechanism.loss()
-        released = prob > 0
+        released = prob != 0
         safe = jnp.where(released, prob, 0.5)
         (term,), (count,) = inner.terms, inner.counts
         term = _subsampled_term(term, safe)

@@ -127,6 +127,6 @@ def _stacked(
 def _one_gaussian(term: GaussianLoss, counts: Array) -> ComposedLoss:
     """Gaussian mechanisms compose to one."""
     mu = total_mu(term.noise_multiplier, counts)
-    released = mu > 0
+    released = mu != 0
     noise = 1 / jnp.where(released, mu, 1)
     return ComposedLoss((GaussianLoss(noise),), (jnp.where(released, 1.0, 0.0),))

@@ -17,7 +17,11 @@ from ._format import (
     status_name as status_name,
     versions as versions,
 )
-from ._receipt import Receipt as Receipt, receipt as receipt
+from ._receipt import (
+    Receipt as Receipt,
+    receipt as receipt,
+    require_words as require_words,
+)
 from ._report import (
     PrivacyReport as PrivacyReport,
     privacy_report as privacy_report,

@@ -11,7 +11,7 @@ import numpy as np
 from .._internal._calls import explained
 from .._internal._text import json_ready, round_down, round_up
 
-_STATUS = ("certified", "loose", "vacuous")
+STATUS = ("certified", "loose", "vacuous")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def worse(first: Interval, second: Interval) -> Interval:
 @explained
 def status_name(status: int) -> str:
     """Status in one word: certified, loose or vacuous."""
-    return _STATUS[status]
+    return STATUS[status]
 
 
 @explained

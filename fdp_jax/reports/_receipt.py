@@ -14,7 +14,7 @@ from ..mechanisms import DPSGD, AbstractMechanism
 from ..sampling import Poisson
 from ..training import Plan
 from ._format import Interval
-from ._report import PrivacyReport, privacy_report
+from ._report import PrivacyReport, privacy_report, written
 
 SCHEMA = "fdp_jax/receipt/1"
 _ALPHAS = (1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
@@ -225,6 +225,7 @@ def _scheme(mechanism: Any) -> Any:
 
 
 def _sampler(mechanism: Any, report: PrivacyReport) -> str:
+    """The drawing of batches, with the numbers of the scheme."""
     scheme = _scheme(mechanism)
     return report.sampling if scheme is None else f"{report.sampling}, {scheme!r}"
 
@@ -234,3 +235,29 @@ def _run(mechanism: Any) -> dict[str, Any] | None:
     written = short(mechanism, most=10_000)
     # Entries of arrays are cut, and no file holds functions.
     return None if _NOT_WHOLE.search(written) else {"mechanism": written}
+
+
+@explained
+def require_words(mechanism: AbstractMechanism, document: Mapping[str, Any]) -> None:
+    """Refuses a report or receipt in JSON whose words contradict its numbers.
+
+    Args:
+        mechanism: The mechanism that the document is about.
+        document: The dictionary of a report or a receipt, as `to_dict` makes it.
+
+    Raises:
+        ValueError: If its guarantee, mechanism or assumptions, or the schema and the
+            sampler of a receipt, are not those of the mechanism and of its epsilon.
+        KeyError: If it states no epsilon or no delta.
+    """
+    report = written(mechanism, document)
+    words = report.to_dict()
+    wanted = {x: words[x] for x in ("guarantee", "mechanism", "assumptions")}
+    if document.get("command") == "receipt":
+        wanted |= {"schema": SCHEMA, "sampler": _sampler(mechanism, report)}
+    for name, right in wanted.items():
+        _checks.require(
+            document.get(name) == right,
+            f"the document's {name} must be that of its run, {right!r}",
+            repr(document.get(name)),
+        )

@@ -6,8 +6,8 @@ from typing import Any
 
 from .._internal._calls import explained
 from .._internal._text import at_most, json_ready, round_down, round_up
-from ..mechanisms import Sampling, require_mechanism
-from ._format import Interval, parameters, status_name, versions, worse
+from ..mechanisms import AbstractMechanism, Sampling, require_mechanism
+from ._format import STATUS, Interval, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
 _RELATION_TEXT = {
@@ -166,15 +166,11 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
     mechanism = require_mechanism("mechanism", mechanism)
     # One by one, by the program that answers for other rates, too.
     tpr = {a: float(mechanism.tpr(fpr=a)) for a in REPORTED_FPR}
-    relation: str = mechanism.relation.name
     remove = Interval.of(mechanism.remove.bounds(delta=delta))
     add = Interval.of(mechanism.add.bounds(delta=delta))
     advantage = float(mechanism.advantage())
     return PrivacyReport(
-        mechanism=type(mechanism).__name__,
-        parameters=parameters(mechanism),
-        relation=_RELATION_TEXT.get(relation, relation),
-        samplings=tuple(sorted(mechanism.samplings(), key=lambda x: x.value)),
+        **described(mechanism),
         delta=float(delta),
         epsilon=worse(remove, add),
         epsilon_remove=remove,
@@ -185,3 +181,23 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         bayes_error=max(math.nextafter(0.5 * (1.0 - advantage), 0.0), 0.0),
         versions=versions(),
     )
+
+
+def described(mechanism: AbstractMechanism) -> dict[str, Any]:
+    """The fields of a report that say what a mechanism is."""
+    relation: str = mechanism.relation.name
+    return {
+        "mechanism": type(mechanism).__name__,
+        "parameters": parameters(mechanism),
+        "relation": _RELATION_TEXT.get(relation, relation),
+        "samplings": tuple(sorted(mechanism.samplings(), key=lambda x: x.value)),
+    }
+
+
+def written(mechanism: AbstractMechanism, stated: dict[str, Any]) -> PrivacyReport:
+    """A report whose words are the mechanism's, and whose epsilon is the one stated."""
+    interval = stated["epsilon"]
+    ends = (float(interval[x]) for x in ("lower", "estimate", "upper"))
+    epsilon = Interval(*ends, STATUS.index(interval["status"]))
+    numbers = float(stated["delta"]), epsilon, epsilon, epsilon, {}, 1.0, 0.0, {}
+    return PrivacyReport(*described(mechanism).values(), *numbers)

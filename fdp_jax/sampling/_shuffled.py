@@ -176,7 +176,7 @@ class _LargestBatch(_Nothing):
             return super().loss()
         noise = as_float(self.mechanism.noise_multiplier)
         batches = as_float(self.num_batches)
-        released = jnp.isfinite(noise)
+        released = noise != jnp.inf
         noise = jnp.where(released, noise, 1.0)
         # From the sum of other records alone, all opposite; over the sensitivity.
         shifts = (0.0, 1.0) if self.relation is REPLACE_ONE else (1.0, 2.0)

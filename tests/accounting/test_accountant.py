@@ -1,10 +1,12 @@
 """The running accountant: a composition that may be added to inside of programs."""
 
+import copy
 import itertools
 import json
 import math
 import os
 import pathlib
+import pickle
 from typing import Any
 
 import equinox as eqx
@@ -536,3 +538,67 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ValueError, match="outside of jit"):
         jitted(lambda noise: fdp.Accountant().step(_step(noise, 0.1)).save(path))(1.0)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "move", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy]
+)
+def test_accounts_are_copied_whole(move):
+    account = _varied()
+    found = move(account)
+    assert _same(found, account)
+    assert found.history == account.history
+    # Equal steps share a row in the copy, too.
+    step = account.history[0][0]
+    assert found.step(step).history == account.step(step).history
+
+
+_FEW = [((0.05, 1.2), (0.052, 1.2)), ((0.01, 1.0), (0.01, 0.9))]
+
+
+def _delta_of_two(steps, epsilon):
+    """Delta of one step of each (rate, noise), with the record.
+
+    By Gauss-Legendre panels over what the first releases, in units of its noise, and
+    the second's E (1 - e^(eps - l - L))_+ in closed form; to ten digits.
+    """
+    (q, s), (rate, noise) = steps
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    edges = np.linspace(-9.5, 12.0, 161)
+    half = 0.5 * np.diff(edges)[:, None]
+    x = (edges[:-1, None] + half * (1 + nodes)).ravel()
+    ratio = 1 - q + q * np.exp(x / s - 0.5 / s**2)
+    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * ratio
+    left = epsilon - np.log(ratio)
+    inner = (np.exp(left) - (1 - rate)) / rate
+    place = noise * np.log(np.maximum(inner, 1e-300)) + 0.5 / noise
+    power = (1 - rate) * ndtr(-place) + rate * ndtr(1 / noise - place)
+    gain = power - np.exp(left) * ndtr(-place)
+    gain = np.where(inner > 0, gain, 1 - np.exp(left))
+    return float((half * weights).ravel() @ (density * gain))
+
+
+@pytest.mark.parametrize("steps", _FEW)
+def test_few_different_steps_are_tight(steps):
+    account = fdp.Accountant()
+    for q, s in steps:
+        account = account.step(_step(s, q))
+    schedule = fdp.Schedule(lambda q, s: _step(s, q), *np.asarray(steps, np.float64).T)
+    with jax.enable_x64(True):
+        for epsilon in (0.1, 0.7):
+            truth = _delta_of_two(steps, epsilon)
+            for subject in (account, schedule):
+                found = subject.remove.bounds(delta=truth)
+                assert found.status == fdp.Status.TIGHT
+                assert found.lower - 1e-9 <= epsilon <= found.upper + 1e-9
+                np.testing.assert_allclose(found.estimate, epsilon, rtol=1e-6)
+
+
+def test_epsilon_of_an_account_grows():
+    account, before = fdp.Accountant(), 0.0
+    for q in np.linspace(0.05, 0.068, 10):
+        account = account.step(_step(1.2, q))
+        found = account.bounds(delta=1e-5)
+        assert found.status == fdp.Status.TIGHT
+        assert before < found.lower
+        before = float(found.upper)

@@ -107,6 +107,12 @@ def test_guarantee_names_mechanism_sampling_and_status(mechanism, solve_for, wor
     assert "\n" not in found.guarantee
 
 
+def test_guarantee_of_a_pair_that_only_dominates():
+    mechanism = fdp.PartitionSelection(1.0, threshold=9.0, max_partitions=1)
+    found = dataclasses.replace(_calibrated("noise_multiplier"), mechanism=mechanism)
+    assert "certified upper bound (of a pair that dominates)" in found.guarantee
+
+
 def test_what_says_nothing_is_not_printed():
     found = _calibrated("noise_multiplier")
     names = ["value", "mechanism", "target", "status", "solve_for"]

@@ -124,3 +124,21 @@ def test_tradeoff_functions_and_gradients():
     np.testing.assert_allclose(found, math.expm1(1.0), rtol=1e-9)
     slope = jax.grad(lambda s: divergences.f_divergence(fdp.Gaussian(s), _chi_squared))
     np.testing.assert_allclose(slope(2.0), -2 * 2.0**-3 * math.exp(0.25), rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("noise", "power"), [(0.1732, 5), (0.15275, 4), (0.1291, 3), (0.2, 5), (0.1, 2)]
+)
+def test_powers_whose_losses_are_far(noise, power):
+    # E_P (dQ/dP)^k = e^(k (k - 1) mu^2 / 2): losses around (k - 1/2) mu^2, up to 150.
+    want = math.expm1(0.5 * power * (power - 1) / noise**2)
+    found = divergences.f_divergence(fdp.Gaussian(noise), lambda t: t**power)
+    np.testing.assert_allclose(found, want, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [fdp.ApproxDP(epsilon=1.0, delta=1e-5), fdp.RandomizedResponse(300.0)],
+)
+def test_overflow_is_infinite(mechanism):
+    assert np.isposinf(divergences.f_divergence(mechanism, lambda t: t**-2.0))

@@ -649,3 +649,46 @@ def test_trade_off_functions_compose_as_their_mechanisms():
     assert found == pytest.approx(truth, rel=1e-10)
     with pytest.raises(TypeError, match="must be a whole mechanism"):
         fdp.compose(fdp.tradeoff.Poisson(1.0, 2.0), fdp.Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fdp.Gaussian(1e-308),
+        lambda: fdp.Gaussian(jnp.float32(1e-38)),
+        lambda: fdp.Laplace(5e-324),
+        lambda: fdp.MixtureOfGaussians(5e-324, probs=[0.5, 0.5], shifts=[0.0, 1.0]),
+        lambda: fdp.DPSGD(noise_multiplier=1e-308, sampling_prob=0.5, num_steps=10),
+        lambda: fdp.MatrixMechanism.tree(5e-324, num_steps=4),
+    ],
+)
+def test_numbers_that_programs_take_for_zero_are_refused(make):
+    with pytest.raises(ValueError, match="below the least normal one are 0"):
+        make()
+
+
+def test_least_noise_is_no_privacy():
+    found = fdp.Gaussian(2.3e-308).bounds(delta=1e-5)
+    assert np.isposinf(found.upper)
+    assert found.status == fdp.Status.VACUOUS
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("name", ["noise_multiplier", "sampling_prob", "num_steps"])
+def test_what_is_no_number_is_never_private(name, relation):
+    # As where checks are off in programs that are exported.
+    known = {"noise_multiplier": 1.0, "sampling_prob": 0.5, "num_steps": 3.0}
+    known = jax.tree.map(jnp.asarray, known | {name: jnp.nan})
+    runs = [fdp.DPSGD.unchecked(**known, relation=fdp.NeighboringRelation(relation))]
+    if name == "noise_multiplier":
+        runs.append(fdp.Gaussian.unchecked(noise_multiplier=known[name]))
+        assert not runs[-1].bounds(alpha=0.1).lower > 0
+    with jax.enable_x64(True):
+        for run in runs:
+            epsilon, delta = run.bounds(delta=1e-5), run.bounds(epsilon=1.0)
+            if name == "sampling_prob":  # At most that of all records, whatever it is.
+                assert epsilon.upper > 8.38
+            else:
+                assert np.isposinf(epsilon.upper)
+                assert delta.upper == 1.0
+            assert Status.TIGHT not in (epsilon.status, delta.status)

@@ -123,11 +123,32 @@ def test_verify_takes_every_bound_of_a_receipt(trained):
     ends = [(x.upper, x.lower) for x in trained.curve.values()]
     assert [c.value for c in found] == [x for pair in ends for x in pair]
     assert [c.upper for c in found[:2]] == [True, False]
-    assert len(claims_of(document)) == 6 + 3 + 1 + len(found)
+    assert len(claims_of(document)) == 6 + 3 + 2 + len(found)
     assert repr(run_in(document)) == repr(RUN)
     del document["curve"]
     with pytest.raises(ValueError, match="lacks 'curve'"):
         claims_of(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("guarantee", "(1, 1e-05)-DP, add or remove one record, no subsampling"),
+        ("assumptions", {"relation": "replace one record", "sampling": "Poisson"}),
+        ("mechanism", "Laplace"),
+        ("sampler", "shuffled batches"),
+        ("schema", "fdp_jax/receipt/2"),
+        ("schema", None),
+    ],
+)
+def test_verify_reads_the_words_of_a_receipt(trained, name, wrong):
+    document = _json(trained)
+    fdp.reports.require_words(RUN, document)
+    with pytest.raises(ValueError, match=f"{name} must be that of its run"):
+        run_in(document | {name: wrong})
+    # Words that are right of another number.
+    with pytest.raises(ValueError, match="guarantee must be"):
+        run_in(document | {"delta": 1e-6})
 
 
 @pytest.mark.slow
