@@ -64,7 +64,7 @@ STRUCTURAL = {
     *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
     *("axis", "devices", "dtypes", "others", "scaled", "total", "unit"),
-    *("loader", "divisor"),
+    *("loader", "divisor", "document"),
     *(
         "function",
         "until",

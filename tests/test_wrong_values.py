@@ -135,7 +135,7 @@ TABLE = [
     (lambda: fdp.FromProbabilities([1.5, -0.5], [0.5, 0.5]),
      "without_record must be in [0, 1], got 1.5"),
     (lambda: fdp.FromProbabilities([[0.5, 0.5]], [[0.5, 0.5]]),
-     "without_record must be a vector, got an array of (1, 2)"),
+     "without_record must be a vector of one entry or more, got an array of (1, 2)"),
     (lambda: fdp.FromTradeOffPoints([0.1], [1.5]), "beta must be in [0, 1], got 1.5"),
     (lambda: dataclasses.replace(NORMAL, log_beyond=0.5), "must be at most 0, got 0.5"),
     (lambda: dataclasses.replace(NORMAL, support=(1.0, 0.0, 3.0)),

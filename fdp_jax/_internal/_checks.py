@@ -23,6 +23,7 @@ from ._concrete import behind, is_traced, known, trace_level
 from ._record import described
 from ._refusals import TracedValueError, refuse
 from ._setting import setting
+from ._subnormal import in_programs, is_subnormal
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 _Value = TypeVar("_Value")
@@ -98,19 +99,11 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
         return _require_kind(False, f"{message}, in the range of floats", value)
     floating = jax.numpy.issubdtype(numbers.dtype, np.floating)
     _require_kind(floating or numbers.dtype.kind in "iu", message, value)
-    if np.any((numbers != 0) & (_in_programs(numbers) == 0)):
+    if np.any((numbers != 0) & (in_programs(numbers) == 0)):
         message += " (in programs numbers below the least normal one are 0)"
-    error_if(numbers, lambda x: ~test(_in_programs(x)), message)
+    error_if(numbers, lambda x: ~test(in_programs(x)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
     return value if isinstance(value, jax.Array) else numbers.astype(np.float64)
-
-
-def _in_programs(numbers: np.ndarray) -> np.ndarray:
-    """Numbers as compiled programs take them: subnormal ones are zero there."""
-    found = numbers.astype(np.float64)
-    if not jax.numpy.issubdtype(numbers.dtype, np.floating):
-        return found
-    return np.where(abs(found) < jax.numpy.finfo(numbers.dtype).tiny, 0.0, found)
 
 
 def numbers_that_are(allowed: str, test: Callable[[Any], Any]) -> Check:
@@ -202,21 +195,10 @@ def rate(name: str, value: Any) -> Any:
     least = jax.numpy.finfo(dtype).tiny
     allowed = f"0 or at least {least}, the least normal {dtype}"
     if traced:
-        inside = lambda x: (x >= 0) & (x <= 1) & ~_is_subnormal(x)
+        inside = lambda x: (x >= 0) & (x <= 1) & ~is_subnormal(x)
         return checked(name, value, f"in [0, 1], and {allowed}", inside)
     value = probability(name, value)
-    return checked(name, value, allowed, lambda x: (x == 0) | (x >= least))
-
-
-def _is_subnormal(value: Any) -> Any:
-    """Whether numbers are subnormal, by their bits: programs compare these as zero."""
-    limits = jax.numpy.finfo(value.dtype)
-    if not is_traced(value):
-        return (value != 0) & (abs(np.asarray(value)) < limits.tiny)
-    kind = np.dtype(f"uint{limits.bits}")
-    bits = jax.lax.bitcast_convert_type(value, kind) << 1  # without the sign
-    least = np.asarray(limits.tiny, value.dtype).view(kind) << 1
-    return (bits > 0) & (bits < least)
+    return error_if(value, is_subnormal, f"{name} must be {allowed}")
 
 
 def member(
@@ -402,7 +384,7 @@ def vector(name: str, check: Check, value: Any) -> Any:
     value = numbers(name, value)
     require(
         value.ndim == 1 and value.size,
-        f"{name} must be a vector",
+        f"{name} must be a vector of one entry or more",
         f"an array of {value.shape}",
     )
     return check(name, value)

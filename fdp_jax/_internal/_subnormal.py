@@ -13,7 +13,10 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
+
+from ._concrete import is_traced
 
 _PLACES = {
     ("Linux", "x86_64"): (28, np.uint32, 0x8040),
@@ -67,3 +70,22 @@ def can_flush() -> bool:
         return bool(np.all(kept(False)) and not np.any(kept(True)))
     except (OSError, AttributeError):
         return False
+
+
+def in_programs(numbers: np.ndarray) -> np.ndarray:
+    """Numbers as compiled programs take them: subnormal ones are zero there."""
+    found = numbers.astype(np.float64)
+    if not jax.numpy.issubdtype(numbers.dtype, np.floating):
+        return found
+    return np.where(abs(found) < jax.numpy.finfo(numbers.dtype).tiny, 0.0, found)
+
+
+def is_subnormal(value: Any) -> Any:
+    """Whether numbers are subnormal, by their bits: programs compare these as zero."""
+    limits = jax.numpy.finfo(value.dtype)
+    if not is_traced(value):
+        return (value != 0) & (abs(np.asarray(value)) < limits.tiny)
+    kind = np.dtype(f"uint{limits.bits}")
+    bits = jax.lax.bitcast_convert_type(value, kind) << 1  # without the sign
+    least = np.asarray(limits.tiny, value.dtype).view(kind) << 1
+    return (bits > 0) & (bits < least)

@@ -106,6 +106,11 @@ def calibrate(
         >>> print(f"{found.value:.6f}")
         0.586260
     """
+    _checks.require(
+        not (isinstance(mechanism, AbstractTarget) and hasattr(target, "loss")),
+        "calibrate takes the mechanism first, and then the target",
+        wrong=TypeError,
+    )
     whole = _checks.flag("whole", whole)
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":

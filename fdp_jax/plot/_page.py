@@ -42,15 +42,19 @@ def sweep_page(
     Args:
         source: A sweep of at most 50,000 configurations.
         query: The name of the answer, or another column of numbers.
-        path: The file, which should end in .html.
+        path: The file, which ends in .html.
         x: The column from left to right; the last axis (or column that varies) if None.
         y: The one upwards; the axis before, or the answer where there is none, if None.
 
     Raises:
         KeyError: If there is no such column.
-        ValueError: If there are more rows, or a column has several numbers in a row.
+        ValueError: If there are more rows, a column has several numbers in a row, or
+            the file has another name.
         ImportError: If altair or vl-convert-python is missing.
     """
+    _checks.require(
+        os.fspath(path).endswith(".html"), "path must end in .html", os.fspath(path)
+    )
     picture = chart(source, query, x=x, y=y)
     imported("vl_convert", "a page", "html")
     write_at_once(path, picture.to_html(inline=True).encode())

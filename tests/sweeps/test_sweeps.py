@@ -958,6 +958,8 @@ def test_a_page_marks_what_has_no_number(tmp_path, monkeypatch):
     assert rows[1]["refused"] == found.refused[1]
     with pytest.raises(ValueError, match="'lengths' must have one number in a row"):
         fdp.plot.sweep_page(found, "lengths", tmp_path / "page.html")
+    with pytest.raises(ValueError, match=r"path must end in \.html, got .*x\.png"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "x.png")
     with pytest.raises(KeyError, match="no column 'nothing'"):
         fdp.plot.sweep_page(found, "z", tmp_path / "page.html", x="nothing")
     monkeypatch.setattr("fdp_jax.plot._page._MOST_ROWS", 1)
