@@ -46,10 +46,6 @@ TABLE = {
     "vast noise": (lambda: fdp.Gaussian(10**5000), "noise_multiplier", "16610 bits"),
     "vast delta": (lambda: M.epsilon(delta=10**5000), "delta must", "16610 bits"),
     "float size": (lambda: M.group(np.float32(2)), "Python integer, got 2.0"),
-    "target first": (
-        lambda: fdp.calibrate(T, OPEN, solve_for=NOISE),
-        "calibrate takes the mechanism first",
-    ),
     # Names of peers, of papers, and misspelt ones.
     "sigma": (lambda: fdp.DPSGD(sigma=1.0), "'sigma'", "did you mean noise_multiplier"),
     "sample_rate": (lambda: fdp.DPSGD(sample_rate=0.1), "mean sampling_prob"),
@@ -238,7 +234,7 @@ TABLE = {
     ),
     "target for a mechanism": (
         lambda: fdp.calibrate(T, OPEN, solve_for=NOISE),
-        *("mechanism", "fdp_jax.ApproxDP(epsilon=..., delta=...)"),
+        "calibrate takes the mechanism first, and then the target",
     ),
     "trade-off for a mechanism": (
         lambda: fdp.calibrate(F, T, solve_for=NOISE), "mechanism", "fdp_jax.Gaussian("
