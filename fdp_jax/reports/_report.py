@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from .._internal._calls import explained
@@ -194,10 +195,19 @@ def described(mechanism: AbstractMechanism) -> dict[str, Any]:
     }
 
 
-def written(mechanism: AbstractMechanism, stated: dict[str, Any]) -> PrivacyReport:
+def written(mechanism: AbstractMechanism, stated: Mapping[str, Any]) -> PrivacyReport:
     """A report whose words are the mechanism's, and whose epsilon is the one stated."""
     interval = stated["epsilon"]
-    ends = (float(interval[x]) for x in ("lower", "estimate", "upper"))
-    epsilon = Interval(*ends, STATUS.index(interval["status"]))
-    numbers = float(stated["delta"]), epsilon, epsilon, epsilon, {}, 1.0, 0.0, {}
-    return PrivacyReport(*described(mechanism).values(), *numbers)
+    low, middle, high = (float(interval[x]) for x in ("lower", "estimate", "upper"))
+    epsilon = Interval(low, middle, high, STATUS.index(interval["status"]))
+    return PrivacyReport(
+        **described(mechanism),
+        delta=float(stated["delta"]),
+        epsilon=epsilon,
+        epsilon_remove=epsilon,
+        epsilon_add=epsilon,
+        tpr={},
+        advantage=1.0,
+        bayes_error=0.0,
+        versions={},
+    )

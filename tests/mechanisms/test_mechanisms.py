@@ -679,7 +679,9 @@ def test_what_is_no_number_is_never_private(name, relation):
     # As where checks are off in programs that are exported.
     known = {"noise_multiplier": 1.0, "sampling_prob": 0.5, "num_steps": 3.0}
     known = jax.tree.map(jnp.asarray, known | {name: jnp.nan})
-    runs = [fdp.DPSGD.unchecked(**known, relation=fdp.NeighboringRelation(relation))]
+    runs: list[Any] = [
+        fdp.DPSGD.unchecked(**known, relation=fdp.NeighboringRelation(relation))
+    ]
     if name == "noise_multiplier":
         runs.append(fdp.Gaussian.unchecked(noise_multiplier=known[name]))
         assert not runs[-1].bounds(alpha=0.1).lower > 0
