@@ -4,6 +4,7 @@ See `_grid.py` for the method.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -89,9 +90,9 @@ def plan_grid(
     shifts = jnp.asarray(SHIFTS[RIGHT])
     orders = orders_at(jnp.append(shifts, shift), sign)
 
-    def single(one: tuple[AbstractLoss, Array]) -> tuple[Array, Array, Array]:
+    def single(one: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         term, count = one
-        if isinstance(term, ScheduleLoss):
+        if term.by_steps:
             return lax.map(single, (term.steps, count * term.counts))
         own = term.rough_moments(orders)[0]
         return *_single_range(term, count, sign, shifts - shift, own), own[-1]

@@ -22,6 +22,7 @@ Chernoff bounds.  E[e^{cY}] is the same polynomial in the losses' moments.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -54,11 +55,11 @@ def factors_of(loss: ComposedLoss, grid: Grid) -> list[tuple[Factor, Array]]:
     ]
 
 
-def _factor(term: AbstractLoss, grid: Grid, supply: Iterator) -> Factor:
+def _factor(term: Any, grid: Grid, supply: Iterator) -> Factor:
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply)
     first, log_scale = next(supply)
-    if isinstance(term, ScheduleLoss):
+    if term.by_steps:
         return _schedule(term, grid, first, log_scale)
     jumps = term.compound_jumps()
     if jumps is not None:

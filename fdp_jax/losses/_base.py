@@ -83,6 +83,8 @@ class AbstractLoss(eqx.Module):
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     decays: ClassVar[Any] = False
     """Whether the characteristic function is known and tends to zero."""
+    by_steps: ClassVar[bool] = False
+    """Whether it is the sum of `steps`, `counts` times each, and no less."""
     fractional: ClassVar[bool] = False
     """Whether any real power of its characteristic function is that of a guarantee."""
 

@@ -71,7 +71,8 @@ class ComposedLoss(eqx.Module):
     @property
     def on_grid(self) -> bool:
         """Whether the grid engine can handle it, and in time: it does step by step."""
-        steps = (x.counts.size for x in self.terms if isinstance(x, ScheduleLoss))
+        schedules = [x for x in self.terms if isinstance(x, ScheduleLoss)]
+        steps = (x.counts.size for x in schedules if x.by_steps)
         many = self.analytic and max(steps, default=0) > _MOST_STEPS
         return all(term.on_grid for term in self.terms) and not many
 

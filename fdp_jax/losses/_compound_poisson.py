@@ -34,6 +34,7 @@ class CompoundPoissonLoss(ScheduleLoss):
 
     steps: PoissonLoss
     fractional: ClassVar[bool] = True
+    by_steps: ClassVar[bool] = False  # The grid takes all jumps at once.
 
     @property
     def on_grid(self) -> bool:

@@ -1,7 +1,7 @@
 """Many releases of one kind, each with its own parameters."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,8 @@ _TOGETHER = 128
 
 class ScheduleLoss(AnalyticLoss):
     """The sum of independent losses, `counts[i]` times the i-th of a stack."""
+
+    by_steps: ClassVar[bool] = True
 
     steps: AnalyticLoss
     """A loss whose leaves have a leading axis."""
@@ -54,9 +56,9 @@ class ScheduleLoss(AnalyticLoss):
 
     @property
     def whole(self) -> Bool[Array, ""]:
-        """Whether all counts are whole numbers."""
+        """Whether all counts are whole numbers, if steps are taken one by one."""
         near = jnp.abs(self.counts - jnp.round(self.counts))
-        return jnp.all(near <= 1e-9 * (1 + self.counts))
+        return jnp.all(near <= 1e-9 * (1 + self.counts)) | (not self.by_steps)
 
     def lattice(self):
         return self._each(lambda step: step.lattice())

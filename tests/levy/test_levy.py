@@ -3,6 +3,7 @@
 # Tests give wrong types on purpose, and numbers of any kind.
 # pyright: reportArgumentType=false, reportOperatorIssue=false
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from scipy import integrate, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
+from fdp_jax.curves import Directed
 from fdp_jax.levy import (
     LevyTriplet,
     SubordinatedGaussian,
@@ -25,6 +27,7 @@ from fdp_jax.levy import (
     jump_limit,
     small_jump_error,
 )
+from fdp_jax.losses import Method
 
 TRIPLET = LevyTriplet(0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3])
 EPSILONS = jnp.asarray([-1.0, 0.0, 1.0])
@@ -639,3 +642,17 @@ def test_numbers_that_are_none():
     root = math.sqrt(0.25 + 4)
     truth = [2 * math.exp(0.5 - root), 2 * math.exp(-0.5 - root)]
     np.testing.assert_allclose(found, truth, rtol=1e-14)
+
+
+def test_any_number_of_jumps_is_on_the_grid():
+    # A schedule of Poisson losses of which there may be half of one.
+    with jax.enable_x64(True):
+        loss = LevyTriplet(jumps=SIZES, rates=RATES).loss()
+        (term,) = loss.terms
+        half = dataclasses.replace(term, counts=0.5 * term.counts)
+        halved = dataclasses.replace(loss, terms=(half,), method=Method("grid"))
+        found = Directed(halved, np.ones(1))._bounds_of("delta", jnp.asarray(0.5))
+        want = LevyTriplet(jumps=SIZES, rates=0.5 * RATES).remove.bounds(epsilon=0.5)
+    assert found.lower <= want.upper
+    assert want.lower <= found.upper
+    np.testing.assert_allclose(found.upper, want.upper, rtol=1e-4)
