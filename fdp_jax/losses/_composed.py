@@ -2,14 +2,17 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._arithmetic import two_product
+from .._internal._concrete import is_traced, known
 from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
 from ._analytic import is_analytic
@@ -93,6 +96,31 @@ class ComposedLoss(eqx.Module):
     def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
         """The closed form for one direction, 1 for "remove" and -1 for "add"."""
         return self.terms[0].closed_form(self.terms, self.counts, sign)
+
+    def gathered(self) -> "ComposedLoss":
+        """This loss with a schedule for each kind of pairs of which there are many.
+
+        A line stacks them anyway, and a grid takes them by one loop.  Of known whole
+        counts: others are answered for between whole ones.
+        """
+        kinds: dict[Any, list[tuple[Any, Array]]] = {}
+        stacked = lambda *x: (jnp if is_traced(x) else np).stack(x)
+        for i, (term, count) in enumerate(zip(self.terms, self.counts, strict=True)):
+            leaves, structure = jax.tree.flatten(term)
+            number = known(count)
+            whole = number is not None and number == np.round(number) > 0
+            alone = term.by_steps or term.in_closed_form == "all kinds"
+            alike = whole and term.pairs and is_analytic(term) and not alone
+            key = (structure, *map(np.shape, leaves)) if alike else i
+            kinds.setdefault(key, []).append((term, count))
+        pairs = []
+        for own in kinds.values():
+            if len(own) > 2:
+                stack, counts = jax.tree.map(stacked, *own)
+                own = [(ScheduleLoss.of(stack, counts), jnp.ones_like(counts[0]))]
+            pairs += own
+        terms, counts = zip(*pairs, strict=True)
+        return dataclasses.replace(self, terms=terms, counts=counts)
 
     def tabulated(self) -> "ComposedLoss":
         """This loss, prepared for many evaluations of moments."""

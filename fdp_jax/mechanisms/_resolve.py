@@ -283,10 +283,10 @@ _known_losses = functools.lru_cache(16)(lambda asked: _losses_of(asked.guarantee
 
 def _losses_of(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = _simplest(guarantee)
-    attained = mechanism.attained()
     steps = mechanism.known_steps()
-    composed = dataclasses.replace(short_lists(_loss_of(mechanism)), method=method)
-    found = _resolved(composed, direction, steps, attained)
+    loss = short_lists(_loss_of(mechanism)).gathered()
+    asked = dataclasses.replace(loss, method=method), direction, steps
+    found = _resolved(*asked, mechanism.attained())
     whole = float(steps[1] or 0.5).is_integer() or has_whole_steps(mechanism)
     return dataclasses.replace(found, whole_steps=whole)
 

@@ -694,3 +694,27 @@ def test_what_is_no_number_is_never_private(name, relation):
                 assert np.isposinf(epsilon.upper)
                 assert delta.upper == 1.0
             assert Status.TIGHT not in (epsilon.status, delta.status)
+
+
+def test_many_parts_of_a_kind_are_one_schedule():
+    rates, noise = (0.01, 0.02, 0.03), (1.0, 1.1, 1.2)
+    step = lambda q, s: fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=1)
+    parts = [step(q, s) for q, s in zip(rates, noise, strict=True)]
+    mixed = fdp.compose(*parts, fdp.Laplace(9.0), fdp.Gaussian(5.0), fdp.Gaussian(6.0))
+    with jax.enable_x64(True):
+        loss = mixed.loss()
+        gathered = loss.gathered()
+        kinds = sorted(type(term).__name__ for term in gathered.terms)
+        assert kinds == ["GaussianLoss", "GaussianLoss", "LaplaceLoss", "ScheduleLoss"]
+        assert len(loss.terms) == 6
+        # Two are left alone, and so are numbers of steps that are not known.
+        assert len(fdp.compose(*parts[:2]).loss().gathered().terms) == 2
+        traced = jax.eval_shape(
+            lambda n: fdp.compose(*(x.repeat(n) for x in parts)).loss().gathered(), 2.0
+        )
+        assert len(traced.terms) == 3
+        whole = fdp.compose(*parts).bounds(delta=1e-5)
+        schedule = fdp.Schedule(step, np.asarray(rates), np.asarray(noise))
+        same = schedule.bounds(delta=1e-5)
+    assert whole.status == same.status == Status.TIGHT
+    np.testing.assert_allclose(whole.upper, same.upper, rtol=1e-6)
