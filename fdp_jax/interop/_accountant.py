@@ -49,6 +49,9 @@ def accountant_class() -> type:
             self._steps = Steps(relation)
             self._mechanism = self._steps.mechanism()
 
+        def __repr__(self) -> str:
+            return f"FdpAccountant({self.mechanism!r})"
+
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
             try:
                 steps = list(read(event, self._steps.relation))

@@ -58,6 +58,9 @@ class FlowerAccountant:
         self.guarantee = Accountant(relation=relation)
         self._compositions: list[tuple[Any, int]] = []
 
+    def __repr__(self) -> str:
+        return f"FlowerAccountant({self.guarantee!r})"
+
     @property
     def num_releases(self) -> int:
         """The number of releases so far."""

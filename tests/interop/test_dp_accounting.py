@@ -546,6 +546,13 @@ def test_accountant_is_one_of_theirs():
     assert special.neighboring_relation is Theirs.REPLACE_SPECIAL
 
 
+def test_accountants_print_what_they_hold():
+    found = repr(FdpAccountant().compose(ev.GaussianDpEvent(2.0), 3))
+    assert found.startswith("FdpAccountant(")
+    assert "Gaussian(noise_multiplier=2" in found
+    assert repr(FdpAccountant()).startswith("FdpAccountant(PerfectPrivacy(")
+
+
 def test_their_calibration_by_our_accountant():
     found = dpa.calibrate_dp_mechanism(
         FdpAccountant, lambda s: ev.GaussianDpEvent(s), 1.0, 1e-5, tol=1e-8
