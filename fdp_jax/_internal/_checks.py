@@ -97,11 +97,13 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
         numbers = np.asarray(float(value) if one else value)
     except OverflowError:
         return _require_kind(False, f"{message}, in the range of floats", value)
-    floating = jax.numpy.issubdtype(numbers.dtype, np.floating)
-    _require_kind(floating or numbers.dtype.kind in "iu", message, value)
-    if np.any((numbers != 0) & (in_programs(numbers) == 0)):
+    dtype = numbers.dtype
+    real = dtype.kind in "iuf" or jax.numpy.issubdtype(dtype, np.floating)
+    _require_kind(real, message, value)
+    seen = in_programs(numbers)
+    if np.any((seen == 0) & (numbers != 0)):
         message += " (in programs numbers below the least normal one are 0)"
-    error_if(numbers, lambda x: ~test(in_programs(x)), message)
+    error_if(numbers, lambda _: ~test(seen), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
     return value if isinstance(value, jax.Array) else numbers.astype(np.float64)
 

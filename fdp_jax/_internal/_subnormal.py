@@ -75,7 +75,7 @@ def can_flush() -> bool:
 def in_programs(numbers: np.ndarray) -> np.ndarray:
     """Numbers as compiled programs take them: subnormal ones are zero there."""
     found = numbers.astype(np.float64)
-    if not jax.numpy.issubdtype(numbers.dtype, np.floating):
+    if numbers.dtype.kind in "iu":
         return found
     return np.where(abs(found) < jax.numpy.finfo(numbers.dtype).tiny, 0.0, found)
 
