@@ -5,6 +5,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -648,7 +649,7 @@ def test_any_number_of_jumps_is_on_the_grid():
     # A schedule of Poisson losses of which there may be half of one.
     with jax.enable_x64(True):
         loss = LevyTriplet(jumps=SIZES, rates=RATES).loss()
-        (term,) = loss.terms
+        term: Any = loss.terms[0]
         half = dataclasses.replace(term, counts=0.5 * term.counts)
         halved = dataclasses.replace(loss, terms=(half,), method=Method("grid"))
         found = Directed(halved, np.ones(1))._bounds_of("delta", jnp.asarray(0.5))
