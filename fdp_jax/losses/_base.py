@@ -84,7 +84,7 @@ class AbstractLoss(eqx.Module):
     decays: ClassVar[Any] = False
     """Whether the characteristic function is known and tends to zero."""
     by_steps: ClassVar[bool] = False
-    """Whether it is the sum of `steps`, `counts` times each, and no less."""
+    """Whether the grid takes it step by step: `counts` times each of its `steps`."""
     fractional: ClassVar[bool] = False
     """Whether any real power of its characteristic function is that of a guarantee."""
 

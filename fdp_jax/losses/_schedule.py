@@ -1,5 +1,6 @@
 """Many releases of one kind, each with its own parameters."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from .._internal._special import log1mexp
+from .._internal._special import log1mexp, log_weighted_sum
 from ._analytic import (
     FREQUENCY_BLOCK,
     AnalyticLoss,
@@ -181,8 +182,18 @@ class ScheduleLoss(AnalyticLoss):
         return self._total(upper), self._total(lower)
 
     def log_infinite_masses(self):
-        upper, lower = self.log_finite_masses()
-        return log1mexp(-upper), log1mexp(-lower)
+        infinite = log1mexp(-jnp.stack(self.log_finite_masses()))
+        return tuple(jnp.logaddexp(infinite, jnp.stack(self.log_truncated_masses())))
+
+    def log_truncated_masses(self):
+        if not self.by_steps:
+            return super().log_truncated_masses()
+        # The union bound, as of a composition.
+        each = self._each(lambda step: jnp.stack(step.log_truncated_masses()))
+        return tuple(jnp.minimum(log_weighted_sum(self.counts, each), 0))
+
+    def uncut(self):
+        return dataclasses.replace(self, steps=self.steps.uncut())
 
     def _total(self, values: Array) -> Array:
         """A sum that allows infinite values, with 0 inf = 0."""

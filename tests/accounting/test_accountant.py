@@ -602,3 +602,23 @@ def test_epsilon_of_an_account_grows():
         assert found.status == fdp.Status.TIGHT
         assert before < found.lower
         before = float(found.upper)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e8])
+def test_what_steps_leave_out_counts_in_accounts(offset):
+    # Lists of so many counts do not reach both tails of a large mean.
+    steps = [fdp.PoissonMechanism(x * offset, gain=0.3 * offset**0.5) for x in (1, 1.1)]
+    account = fdp.Accountant().step(steps[0]).step(steps[1])
+    with jax.enable_x64(True):
+        # Nearly the Gaussian mechanism, of which mu^2 adds.
+        mu = 0.3 * math.sqrt(1 + 1 / 1.1)
+        truth = float(fdp.Gaussian(1 / mu).epsilon(delta=1e-6))
+        for method in ("auto", "grid", "contour"):
+            found = account.using(method).bounds(delta=1e-6)
+            assert found.upper > 0.97 * truth
+            assert found.lower < 1.03 * truth
+        own, apart = account.loss(), fdp.compose(*steps).loss()
+        for mass in ("log_truncated_mass", "log_infinite_mass"):
+            for sign in (1.0, -1.0):
+                one, other = (getattr(x, mass)(jnp.asarray(sign)) for x in (own, apart))
+                assert one >= other - 1e-12
