@@ -74,8 +74,8 @@ class Calibration(Record):
         # The mechanism of a group is not the one that was asked about.
         what = "" if self.solve_for == "size" else f": {self._of_what()}"
         mechanism, kind = self.mechanism, Status(int(self.status)).name.lower()
-        known = not isinstance(mechanism, AbstractMechanism) or not mechanism.attained()
-        if kind == "tight" and not known:
+        pair = isinstance(mechanism, AbstractMechanism) and mechanism.attained()
+        if kind == "tight" and pair:
             kind = "of a pair that dominates"
         return (
             f"{self.target.describe()}, {relation}"

@@ -24,8 +24,10 @@ _CLOSE = 1e-3
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Check all bounds of a file; 3 if one of them is contradicted."""
     document = _read(arguments.file)
-    mechanism = run_in(document)
-    found = [_checked(claim, mechanism, document) for claim in claims_of(document)]
+    mechanism, claims = run_in(document), claims_of(document)
+    if document["command"] in UNCHECKED:
+        reports.require_words(mechanism, document)
+    found = [_checked(claim, mechanism, document) for claim in claims]
     for one in found:
         output.say(one.pop("text"))
     verdicts = {one["verdict"] for one in found}

@@ -13,7 +13,6 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
-from .._internal._interval import sound
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
 from .._internal._roots import threshold_between
@@ -112,7 +111,6 @@ def profile(curve: Any, epsilon: Array) -> ProfilePoint:
 
 def _of_rate(found: Interval, vacuous: Array, known: Range, method: str) -> Bounds:
     """Bounds of an error rate, within what is known of it anyway."""
-    found = sound(found, known.least, known.most)
     lower, upper = (
         jnp.clip(x, known.least, known.most) for x in (found.lower, found.upper)
     )

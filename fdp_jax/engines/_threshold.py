@@ -5,7 +5,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._arithmetic import ULP
-from .._internal._interval import Interval, exactly
+from .._internal._interval import Interval, exactly, sound
 from .._internal._tolerances import CLOSED_FORM
 from ..losses import ComposedLoss
 from ._bounds import select
@@ -40,6 +40,6 @@ def exact_rates(
     found = engine_of(loss).exact_rates(loss, signs, log_alpha, log_tnr)
     if found is None:
         return None
-    found = numbers_alone(found, loss)
+    found = tuple(sound(x, -jnp.inf, 0.0) for x in numbers_alone(found, loss))
     beta, power = (exactly(x, CLOSED_FORM) for x in (log_tnr, log_alpha))
     return select(nothing, (beta, power), found)

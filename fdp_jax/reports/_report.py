@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._text import at_most, json_ready, round_down, round_up
 from ..mechanisms import AbstractMechanism, Sampling, require_mechanism
@@ -199,7 +200,8 @@ def written(mechanism: AbstractMechanism, stated: Mapping[str, Any]) -> PrivacyR
     """A report whose words are the mechanism's, and whose epsilon is the one stated."""
     interval = stated["epsilon"]
     low, middle, high = (float(interval[x]) for x in ("lower", "estimate", "upper"))
-    epsilon = Interval(low, middle, high, STATUS.index(interval["status"]))
+    status = _checks.choice("status", interval.get("status"), STATUS)
+    epsilon = Interval(low, middle, high, STATUS.index(status))
     return PrivacyReport(
         **described(mechanism),
         delta=float(stated["delta"]),

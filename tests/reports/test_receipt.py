@@ -145,10 +145,14 @@ def test_verify_reads_the_words_of_a_receipt(trained, name, wrong):
     document = _json(trained)
     fdp.reports.require_words(RUN, document)
     with pytest.raises(ValueError, match=f"{name} must be that of its run"):
-        run_in(document | {name: wrong})
+        fdp.reports.require_words(RUN, document | {name: wrong})
     # Words that are right of another number.
     with pytest.raises(ValueError, match="guarantee must be"):
-        run_in(document | {"delta": 1e-6})
+        fdp.reports.require_words(RUN, document | {"delta": 1e-6})
+    with pytest.raises(ValueError, match="status must be one of"):
+        fdp.reports.require_words(
+            RUN, document | {"epsilon": document["epsilon"] | {"status": ""}}
+        )
 
 
 @pytest.mark.slow
