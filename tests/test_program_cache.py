@@ -83,11 +83,11 @@ def test_numbers_are_the_same_from_disk_and_damaged_files_do_no_harm(
 ):
     ask = functools.partial(_ask, interpret=interpret)
     place = tmp_path / "programs"
-    # Two writers at once, of compiled programs; those that are interpreted are files,
-    # too.
+    # Two writers at once, of compiled programs (the later may find all that the earlier
+    # has made); those that are interpreted are files, too.
     both = [_answer(x) for x in [ask(place) for _ in range(1 + (interpret == "off"))]]
     fresh = _answer(ask("off"))
-    assert all(made > 0 for _, made, _ in both)
+    assert any(made > 0 for _, made, _ in both)
     files = sorted(place.iterdir())
     assert files
     assert all(file.suffix == ".program" for file in files)
