@@ -165,6 +165,10 @@ TABLE = [
     (lambda: fdp.Skellam(0.0), "scale must be in"),
     (lambda: fdp.Skellam(1.0, sensitivity=0), "sensitivity must be in"),
     (lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=-1.0), "l2_sensitivity must"),
+    (
+        lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=3.0, l1_sensitivity=2.0),
+        "l1_sensitivity must be at least l2_sensitivity, got 2",
+    ),
     (lambda: fdp.DistributedDiscreteGaussian(1.8, num_shares=3), "scale must be in"),
     (lambda: fdp.DistributedDiscreteGaussian(2.0, num_shares=0.5), "num_shares must"),
     (lambda: fdp.DistributedDiscreteGaussian(2.0).delta(epsilon=1.0), "num_shares of"),

@@ -219,7 +219,7 @@ def made_ready(target: AbstractTarget) -> AbstractTarget:
 
 def loss_of(mechanism: AbstractMechanism, method: Method) -> ComposedLoss:
     """The privacy loss of both directions together, to be handled by a given engine."""
-    return dataclasses.replace(mechanism.alone().loss(), method=method)
+    return dataclasses.replace(mechanism.alone("both").loss(), method=method)
 
 
 @in_float64

@@ -51,11 +51,8 @@ from ..mechanisms import (
 from ..tradeoff import AbstractTradeOff, Gaussian
 
 _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
-_MOST_KINKS = 16
-
-
-_SAME = 1e-13
-"""Relative distance of two kinks that are one."""
+_MOST_KINKS, _SAME = 16, 1e-13
+"""How many kinks are asked for, and the relative distance of two that are one."""
 
 
 class AbstractSource(eqx.Module):
@@ -168,6 +165,26 @@ class EngineSource(AbstractSource):
         return found.mu if isinstance(found, GaussianForm) else None
 
 
+class BracketedSource(EngineSource):
+    """A mechanism whose pair only dominates, and one that leaks no more."""
+
+    least: AbstractSource
+
+    def prepared(self):
+        return super().prepared(), self.least.prepared()
+
+    def _found(self, prepared, epsilons):
+        found = super()._found(prepared[0], epsilons)
+        least = self.least.log_deltas(prepared[1], epsilons)
+        return Interval(least.lower, found.estimate, found.upper)
+
+    def estimate(self, prepared, epsilon, left):
+        return super().estimate(prepared[0], epsilon, left)
+
+    def gaussian_mu(self):
+        return None
+
+
 class QuerySource(AbstractSource):
     """Any other guarantee, by its public queries."""
 
@@ -250,19 +267,32 @@ class Request(eqx.Module):
     """Empty for anything but mechanisms; one entry if the guarantee is symmetric."""
     method: Method = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True)
+    leaks: bool = eqx.field(static=True, default=False)
+    """Whether lower ends are of what is leaked, not of the guarantee."""
+    least: "Request | None" = None
+    """A mechanism that leaks no more, once that is resolved."""
 
     def source(self) -> AbstractSource:
         """To be called inside the float64 program."""
         if not self.directions:
             return QuerySource(self.subject, self.symmetric)
-        return EngineSource(self.resolved().subject.composed, self.directions)
+        request = self.resolved()
+        args, least = (request.subject.composed, self.directions), request.least
+        if least is None:
+            return EngineSource(*args)
+        return BracketedSource(*args, least.source())
 
     def resolved(self) -> "Request":
         """The request in terms of a loss, ready for a compiled program."""
         if not self.directions or isinstance(self.subject, Subject):
             return self
-        view = View(self.subject, "both", self.method)
-        return dataclasses.replace(self, subject=resolve(view).first)
+        found, least = resolve(View(self.subject, "both", self.method)), None
+        if self.leaks and found.attained is not None:
+            # Either data set of a replacement may be the one with the record.
+            replaced = found.attained.relation is NeighboringRelation.REPLACE_ONE
+            ways = ("both",) if replaced else self.directions
+            least = Request(found.attained, ways, AUTO, True, True).resolved()
+        return dataclasses.replace(self, subject=found.first, least=least)
 
     def again(self) -> "Request":
         """The request for the grid engine, if that is the second one to ask."""
@@ -322,7 +352,8 @@ def comparable(a: Any, b: Any) -> tuple[Request, Request]:
         ValueError: If they refer to different neighbors, or one to both directions of
             an asymmetric mechanism and the other to one of them.
     """
-    first, second = request("a", a), request("b", b)
+    leaking = lambda name, x: dataclasses.replace(request(name, x), leaks=True)
+    first, second = leaking("a", a), leaking("b", b)
     relations = _relation(a), _relation(b)
     if None not in relations and relations[0] is not relations[1]:
         names = " and ".join(str(r.name) for r in relations if r is not None)

@@ -220,8 +220,13 @@ class ShuffledForm(AbstractClosedForm):
     coins: Coins
 
     def logs(self, epsilon):
-        means = self._means(epsilon)
-        log_delta = self._log_delta(epsilon, means)
+        size = jnp.abs(epsilon)
+        means, huge = self._means(epsilon), self._is_huge(size)
+        gap = jnp.where(huge, self.epsilon0 - size, 1.0)
+        alone = jax.nn.softplus(self.epsilon0)
+        log_delta = self._log_delta(
+            epsilon, means, log1mexp(gap) + self.epsilon0 - alone
+        )
         masses = jnp.exp(self.coins.log_masses)
         first, rest, other = (
             jnp.sum(masses * x, axis=-1)
@@ -230,27 +235,33 @@ class ShuffledForm(AbstractClosedForm):
         lost = _lost(self.epsilon0)
         log_alpha = safe_log(rest + lost * first)
         # E min(1 + tau X, e^eps (1 - tau X)), all of whose parts are positive.
-        log_rest = log_add(safe_log(other + lost * first), epsilon + log_alpha)
+        log_rest = log_add(safe_log(other + lost * first), size + log_alpha)
+        log_alpha = jnp.where(huge, -alone, log_alpha)
+        log_rest = jnp.where(huge, jax.nn.softplus(size) - alone, log_rest)
+        log_rest = jnp.where(epsilon < 0, log_rest - size, log_rest)
         return *complements(log_delta, log_rest), log_alpha
 
     def _log_delta(
         self,
         epsilon: Array,
         means: Means,
+        log_alone: Array | float,
         log_gain: Array | float = 0.0,
-        beyond: float = 0.0,
     ) -> Array:
         logs = self.coins.log_masses + means.log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
         size = jnp.abs(epsilon)
         scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size) + log_gain
-        # Beyond that 1 - x underflows: no clone is counted on.
-        huge = (self.epsilon0 > _HUGE) & (size < self.epsilon0)
-        found = jnp.where(huge, beyond, jnp.minimum(scale + log_excess, 0))
+        found = jnp.minimum(scale + log_excess, 0)
+        found = jnp.where(self._is_huge(size), log_alone, found)
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
         below = epsilon < 0
         certain = log1mexp(jnp.where(below, size, 1.0))
         return jnp.where(below, jnp.logaddexp(certain, found - size), found)
+
+    def _is_huge(self, size: Array) -> Array:
+        """Whether 1 - x would underflow: then no clone is counted on."""
+        return (self.epsilon0 > _HUGE) & (size < self.epsilon0)
 
     def places(self, least):
         size = jnp.exp(self.coins.log_masses) @ self.coins.sizes
@@ -292,7 +303,7 @@ class AttainedForm(ShuffledForm):
         means = Means.of(self.most, below - (1 - below) * self.more)
         # Of what is claimed at least a little less is true, also of the complement.
         log_gain = self.log_gain - 1e-12
-        log_delta = self._log_delta(epsilon, means, log_gain, -jnp.inf)
+        log_delta = self._log_delta(epsilon, means, -jnp.inf, log_gain)
         lost = _lost(self.epsilon0)
         parts = (1 - lost) * means.rest() + (lost + self.more) * means.tail()
         alpha = jnp.exp(self.log_gain) * jnp.sum(

@@ -191,8 +191,8 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
         """The trade-off function in closed form, where it has one of a named family."""
         return None
 
-    def alone(self) -> "AbstractMechanism":
-        """One with the same guarantee in both directions together.
+    def alone(self, direction: str) -> "AbstractMechanism":
+        """One with the same guarantee in a direction, or "both" of them together.
 
         Its composition need not have that of this one's.
         """

@@ -1,12 +1,15 @@
 """Mechanisms of which only a guarantee is known: its worst pair stands for them."""
 
+import abc
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jaxtyping import ArrayLike, Real
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss, TwoPointLoss
-from ._base import AbstractMechanism, one_release
+from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._exact import Exact, Family
 from ._fields import (
     DELTA,
@@ -130,7 +133,50 @@ class BlatantNonPrivacy(AbstractTwoPoint):
         return 0.0, 1.0
 
 
-class _Selection(AbstractMechanism):
+class AbstractChoice(AbstractMechanism):
+    """The candidate with the best noisy score, of scores that the data decide.
+
+    What counts is by how much one set of candidates beats the others.  Of one release
+    every test of the pair has data, and two candidates, that attain it; but other tests
+    have other data, so that compositions are bounds.  What certain data do leak: two
+    candidates change places, which tells one bit.
+    """
+
+    @abc.abstractmethod
+    def _halves(self) -> tuple[Array, Array]:
+        """Half of what scores may move, r, over the scale; and e^r P(noise > r)."""
+
+    def alone(self, direction: str) -> AbstractMechanism:
+        return _Alone.unchecked(mechanism=self)
+
+    def attained(self) -> AbstractMechanism | None:
+        return _TwoCandidates.unchecked(mechanism=self)
+
+
+class _Alone(AbstractWrapped):
+    """A single choice."""
+
+    mechanism: AbstractChoice
+
+    def attained(self) -> AbstractMechanism | None:
+        return None
+
+    def loss(self) -> ComposedLoss:
+        return self.mechanism.loss()
+
+
+class _TwoCandidates(_Alone):
+    """A choice of two candidates that change places."""
+
+    def loss(self) -> ComposedLoss:
+        half, tail = self.mechanism._halves()
+        # Log odds of the better one, rounded down.
+        odds = half + jnp.log(1 / tail - jnp.exp(-half))
+        odds = jnp.maximum(odds * (1 - 1e-12) - 1e-15, 0.0)
+        return one_release(TwoPointLoss.of(odds, jnp.zeros_like(odds)))
+
+
+class _Selection(AbstractChoice):
     """Chooses a candidate by its noisy quality score."""
 
     epsilon0: Real[ArrayLike, ""] | None = parameter(
@@ -159,6 +205,8 @@ class ExponentialMechanism(_Selection):
     It has epsilon-bounded range, half of that if the scores are monotonic.  The pair is
     the worst of that range: exact for one release, and a bound that composes adaptively
     (the optimal formula of Dong, Durfee, Rogers for equal releases is a little lower).
+    The other end of `bounds` is then that of two candidates that change places, which
+    is randomized response of epsilon / 2.
 
     Args:
         epsilon: In (0, inf), of the formula above.
@@ -177,6 +225,10 @@ class ExponentialMechanism(_Selection):
         Durfee and Rogers (2019); Dong, Durfee, Rogers (2020).
     """
 
+    def _halves(self):
+        half = 0.5 * self._range()
+        return half, jax.nn.sigmoid(half)
+
     def loss(self) -> ComposedLoss:
         return one_release(LogisticLoss(self._range()))
 
@@ -189,8 +241,9 @@ class PermuteAndFlip(_Selection):
     the best noisy scores inside and outside of S, which neighbors move by at most
     2 sensitivity.  A maximum of shifted exponentials has a hazard rate of at most
     1 / b, so X has a density of at most min(F, 1 - F) / b, as a Laplace variable has:
-    the Laplace pair of epsilon dominates (and two candidates attain it).  Its range is
-    not bounded by epsilon.
+    the Laplace pair of epsilon dominates.  Of one release two candidates attain it; of
+    several the other end of `bounds` is that of two candidates that change places.  Its
+    range is not bounded by epsilon.
 
     Args:
         epsilon: In (0, inf), of the formula above.
@@ -208,6 +261,10 @@ class PermuteAndFlip(_Selection):
     References:
         McKenna and Sheldon (2020); Ding et al. (2021).
     """
+
+    def _halves(self):
+        half = 0.5 * self._range()
+        return half, jnp.full_like(half, 0.5)
 
     def loss(self) -> ComposedLoss:
         return one_release(LaplaceLoss(1 / self._range()))

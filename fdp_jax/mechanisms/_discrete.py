@@ -253,9 +253,9 @@ class Skellam(_IntegerNoise):
 
         Args:
             scale: Standard deviation of all noise together, in (0, inf).
-            l2_sensitivity: Of the vector, in (0, inf).
-            l1_sensitivity: In (0, inf]; at most the square of the other one, as of all
-                integers, which counts if this is not given.
+            l2_sensitivity: Of the vector, in [1, inf), as of all integers but zeros.
+            l1_sensitivity: At least the other one; its square, which is the largest of
+                integers, if this is not given.
 
         Returns:
             A guarantee by Rényi divergences: it composes, and has every query.
@@ -272,13 +272,19 @@ class Skellam(_IntegerNoise):
         References:
             Agarwal, Kairouz, Liu (2021), on shifted multi-dimensional Skellam laws.
         """
-        norms = (
-            _checks.checked_scalar("l1_sensitivity", _checks.positive, l1_sensitivity),
-            _checks.checked_scalar(
-                "l2_sensitivity", _checks.finite_positive, l2_sensitivity
-            ),
+        l1 = _checks.checked_scalar("l1_sensitivity", _checks.positive, l1_sensitivity)
+        l2 = _checks.checked_scalar("l2_sensitivity", _l2_norm, l2_sensitivity)
+        l1 = _checks.error_if(
+            l1,
+            lambda x: x < l2 * (1 - 1e-9),
+            "l1_sensitivity must be at least l2_sensitivity",
         )
-        return RenyiDP(_ORDERS, _vector_divergences(scale, *norms))
+        return RenyiDP(_ORDERS, _vector_divergences(scale, l1, l2))
+
+
+_l2_norm = _checks.numbers_that_are(
+    "a finite number, at least 1", lambda x: (x >= 1) & (x < np.inf)
+)
 
 
 @in_float64(cast_out=False)

@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._special import log_ndtr
@@ -18,7 +19,7 @@ from ..losses import (
     TwoPointLoss,
 )
 from ._base import AbstractMechanism, one_release
-from ._black_box import AbstractTwoPoint, PerfectPrivacy
+from ._black_box import AbstractChoice, PerfectPrivacy
 from ._fields import (
     NOISE,
     Search,
@@ -42,7 +43,7 @@ _QUERIES = Search(1, 1.0, 1e12, 10.0)
 _RATIO = Search(-1, 1e-3, 1e6)
 
 
-class ReportNoisyMax(AbstractMechanism):
+class ReportNoisyMax(AbstractChoice):
     """The candidate whose score is the largest after independent noise was added.
 
     What counts for a set S of candidates is the difference X of the best noisy scores
@@ -53,8 +54,11 @@ class ReportNoisyMax(AbstractMechanism):
     - Exponential noise is permute-and-flip.  It and Laplace noise of scale b have a
       hazard rate of at most 1 / b, a maximum of independent ones as well; so X has a
       density of at most min(F, 1 - F) / b, and the pair of Laplace noise dominates.
-      Two candidates attain it with exponential noise, with Laplace noise its pure
-      epsilon is approached far in the tails.
+      Of one release two candidates attain it with exponential noise; with Laplace noise
+      its pure epsilon is approached far in the tails.
+
+    The other end of `bounds` is, where the pair is not attained (Laplace noise, or more
+    than one release), that of two candidates that change places.
 
     Gaussian noise has no such pair: what one more candidate adds has no bound.
 
@@ -95,13 +99,28 @@ class ReportNoisyMax(AbstractMechanism):
             self, noise_multiplier=quotient(self.noise_multiplier, size)
         )
 
+    def alone(self, direction: str) -> AbstractMechanism:
+        return self if self.noise == "laplace" else super().alone(direction)
+
+    def _halves(self):
+        half = 0.5 / self._scale()
+        tails = {
+            "gumbel": jax.nn.sigmoid(half),
+            "exponential": jnp.full_like(half, 0.5),
+            "laplace": 0.5 + 0.25 * half,
+        }
+        return half, tails[self.noise]
+
+    def _scale(self) -> Array:
+        """The noise's scale over what two scores move apart."""
+        return as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)
+
     def loss(self) -> ComposedLoss:
-        noise = as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)
-        gumbel = self.noise == "gumbel"
+        noise, gumbel = self._scale(), self.noise == "gumbel"
         return one_release(LogisticLoss(1 / noise) if gumbel else LaplaceLoss(noise))
 
 
-class AboveThreshold(AbstractTwoPoint):
+class AboveThreshold(AbstractMechanism):
     """The sparse vector technique: which queries are above a threshold, until k are.
 
     One noisy threshold is drawn at the beginning; to each query new noise is added, and
@@ -114,8 +133,9 @@ class AboveThreshold(AbstractTwoPoint):
         epsilon2 = 2 k / (query_ratio noise_multiplier),
 
     half of epsilon2 for monotonic queries.  Long sequences of queries approach it, so
-    no smaller pure epsilon holds.  Numbers are not part of the answers: add noise anew
-    to those above, and `compose` with that.
+    no smaller pure epsilon holds; elsewhere the other end of `bounds` is the trivial
+    one.  Numbers are not part of the answers: add noise anew to those above, and
+    `compose` with that.
 
     Args:
         noise_multiplier: Scale of the threshold's noise over the sensitivity of a
@@ -230,6 +250,13 @@ class AboveThreshold(AbstractTwoPoint):
     def epsilon0(self) -> Any:
         """The pure epsilon of all answers together."""
         return _pure_epsilon(*self._moved(), self.noise_multiplier)
+
+    def attained(self) -> PerfectPrivacy:
+        return PerfectPrivacy(relation=self.relation)
+
+    def loss(self) -> ComposedLoss:
+        epsilon = as_float(self.epsilon0)
+        return one_release(TwoPointLoss.of(epsilon, jnp.zeros_like(epsilon)))
 
 
 class GaussianSearch(AbstractRenyi):

@@ -308,9 +308,7 @@ def _simplest(guarantee: "_Query") -> tuple["AbstractMechanism", str, Method]:
     """The mechanism in its simplest form, the direction and the engine."""
     mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
-    mechanism = mechanism.simplified()
-    whole = mechanism.alone() if direction == "both" else mechanism
-    return whole, direction, method
+    return mechanism.simplified().alone(direction), direction, method
 
 
 def loss_like(mechanism: "AbstractMechanism") -> ComposedLoss:

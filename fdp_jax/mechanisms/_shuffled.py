@@ -94,7 +94,9 @@ class Shuffled(AbstractMechanism):
             TypeError,
         )
 
-    def alone(self) -> AbstractMechanism:
+    def alone(self, direction: str) -> AbstractMechanism:
+        if direction != "both":
+            return self
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
 
     def attained(self) -> AbstractMechanism | None:
@@ -130,7 +132,7 @@ class _Once(Shuffled):
 class _Attained(_Once):
     """Responses of at least three categories, all but one of them of a third one."""
 
-    def alone(self) -> AbstractMechanism:
+    def alone(self, direction: str) -> AbstractMechanism:
         return self
 
     def attained(self) -> AbstractMechanism | None:

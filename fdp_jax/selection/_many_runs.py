@@ -119,7 +119,7 @@ def _at_thresholds(curve: Curve) -> Ways:
 @in_float64(cast_out=False)
 def profile_of_many(epsilon: Array, law: Poisson, ways: Ways) -> Interval:
     """Log delta(eps) by the best of all r; no estimate where points end before."""
-    least = _log_delta(epsilon, (law, *ways))
+    least = _log_delta(jnp.minimum(epsilon, 1e300), (law, *ways))
     known = least > law.log_mean() + _SEEN
     none = jnp.full_like(least, -jnp.inf)
     return Interval(none, jnp.where(known, least, none), jnp.minimum(least, 0))

@@ -135,7 +135,10 @@ def test_epsilon(mechanism):
         # Next to the largest loss the grid resolves 1 / 2^17 of it; closer still the
         # optimistic end of epsilon may be the trivial one, log(1 - delta).
         truths = [mp.mpf(e["value"]) for e in entries]
-        _contains(bounds, truths, 4e-5, 1e-6, trivial=0.0)
+        # Composed, choices leak less than the pair, which dominates them.
+        dominated = mechanism == "exponential_mechanism" and first["count"] > 1
+        trivial = math.inf if dominated else 0.0
+        _contains(bounds, truths, 4e-5, 1e-6, trivial=trivial)
         positive = jnp.asarray([float(truth) > 1e-3 for truth in truths])
         assert jnp.sum(positive & (bounds.lower <= 0)) <= 1, first
 

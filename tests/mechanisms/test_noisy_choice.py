@@ -25,10 +25,10 @@ def _most_deltas(p, q):
 # ------------------------------------------------------------------- the noisy maximum
 
 
-def _winners(scores, scale):
-    """Probabilities of the largest score with Laplace noise, by a sum of cells."""
+def _winners(scores, scale, law: Any = stats.laplace):
+    """Probabilities of the largest noisy score, by a sum of cells."""
     x = np.linspace(-40 * scale, 40 * scale, 30_001)
-    below = stats.laplace.cdf(x[:, None], loc=scores, scale=scale)
+    below = law.cdf(x[:, None], loc=scores, scale=scale)
     middle = 0.5 * (below[1:] + below[:-1])
     parts = [
         np.diff(below[:, i]) @ np.prod(np.delete(middle, i, axis=1), axis=1)
@@ -52,6 +52,39 @@ def test_maxima_with_laplace_noise_are_dominated_by_their_pair(monotonic):
     most = np.max(found, axis=0)
     assert np.all(most <= bounds + 1e-6)  # what the cells add up to, see above
     assert most[0] > 0.4 * bounds[0]
+
+
+@pytest.mark.parametrize(
+    ("noise", "law"),
+    [
+        ("laplace", stats.laplace),
+        ("exponential", stats.expon),
+        ("gumbel", stats.gumbel_r),
+    ],
+)
+def test_two_candidates_that_change_places_leak_the_other_end(noise, law):
+    mechanism = fdp.ReportNoisyMax(2.0, noise=noise)
+    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
+    p, q = once = [_winners(x, 2.0, law) for x in scores]
+    twice = [np.outer(x, x).ravel() for x in (p, q)]
+    for laws, count in ((once, 1), (twice, 2)):
+        found = mechanism.repeat(count).bounds(epsilon=EPSILONS)
+        exact = _most_deltas(*laws)
+        assert np.all(exact <= np.asarray(found.upper) + 1e-5)
+        if count == 2 or noise == "laplace":
+            assert np.asarray(found.lower) == pytest.approx(exact, abs=1e-5)
+    # Of a threshold between the scores one release leaks all of the pair.
+    if noise != "laplace":
+        assert np.all(np.asarray(mechanism.bounds(epsilon=EPSILONS).status) == 0)
+
+
+def test_searches_and_choices_are_not_said_to_leak_what_they_may_not():
+    # With little noise of the threshold alone its total variation is below .3935.
+    search = fdp.AboveThreshold(1.0, query_ratio=1e6)
+    assert float(search.bounds(epsilon=0.0).lower) <= 0.3934
+    found = fdp.compare(search, fdp.Laplace(1.0))
+    assert found.verdict == "undecided"
+    assert found.a_worse.regret[0] == 0
 
 
 def test_noises_that_are_other_mechanisms():

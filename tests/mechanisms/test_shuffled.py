@@ -390,3 +390,18 @@ def test_calibrations():
 def test_refusals(randomizer, num_records, error, message):
     with pytest.raises(error, match=message):
         fdp.Shuffled(randomizer, num_records=num_records)
+
+
+@pytest.mark.parametrize("epsilon0", [5.0, 20.0, 599.0, 650.0, 710.0, 1000.0])
+def test_a_record_alone_has_what_its_randomizer_leaks(epsilon0):
+    randomizer = fdp.PureDP(epsilon0, relation="replace_one")
+    reports = fdp.Shuffled(randomizer, num_records=1)
+    places = np.concatenate([[-3.0, 0.0, 1.0], epsilon0 - np.array([4.0, 0.5, 1e-3])])
+    found, wanted = (x.bounds(epsilon=places) for x in (reports, randomizer))
+    assert np.all(np.asarray(found.upper) >= np.asarray(wanted.lower))
+    assert np.asarray(found.upper) == pytest.approx(np.asarray(wanted.upper), rel=1e-9)
+    deltas = np.array([1e-9, 0.5, 0.6, 0.99, 0.999])
+    found, wanted = (x.bounds(delta=deltas) for x in (reports, randomizer))
+    assert np.all(np.asarray(found.upper) >= np.asarray(wanted.lower))
+    wanted = pytest.approx(np.asarray(wanted.upper), rel=1e-7, abs=1e-8)
+    assert np.asarray(found.upper) == wanted
