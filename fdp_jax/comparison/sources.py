@@ -122,7 +122,7 @@ class EngineSource(AbstractSource):
         found = [signs_of(self.loss, direction) for direction in self.directions]
         return jnp.concatenate(found)
 
-    def prepared(self):
+    def prepared(self) -> PyTree:
         zero = jnp.zeros_like(self.loss.counts[0])
         return engines.prepare(self.loss, self._signs(), zero)
 
