@@ -75,9 +75,12 @@ from ._revealed import (
 )
 from ._schedule import ScheduleLoss as ScheduleLoss
 from ._shuffled import (
-    AttainedOnce as AttainedOnce,
     ShuffledLoss as ShuffledLoss,
     ShuffledOnce as ShuffledOnce,
+)
+from ._shuffled_responses import (
+    AttainedOnce as AttainedOnce,
+    ResponsesOnce as ResponsesOnce,
 )
 from ._subordinated import SubordinatedGaussianLoss as SubordinatedGaussianLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss

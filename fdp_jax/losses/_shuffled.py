@@ -11,23 +11,6 @@ own coin is any of them.  So
 where M - 1 is binomial.  More coins hide better: X is a reverse martingale in M (the
 mean of M signs given that of M + 1 is the latter), so E (X - x)_+ falls with M, and M
 may be rounded down to any nodes for a pair that dominates.
-
-Responses of k >= 3 categories leak nearly that, where all other records are of a third
-one: count the reports of the two values in question, and all others together (three
-categories have no finer counts).  With the least chance u = 1 / (e^eps0 + k - 1) of a
-report, let n reports be of these values with 2 u each, and M of them.  With respect to
-the law of these the two laws have the densities
-
-    M (e^eps0 + 1) / (2 n) (1 +- tau X + c (n - M) / M),
-
-c = 2 (k - 2) / ((e^eps0 + 1) (e^eps0 + k - 3)).  The factor M makes one report a coin
-in any case, and the other n - 1 are coins with the probability 2 u.  So exactly
-
-    delta(eps) = (e^eps0 - 1) u (1 + e^eps) E (X - x_M)_+,
-    x_M = x (1 + c (n - M) / M).
-
-Of numbers of coins between two nodes each leaks at least what the signs of the upper
-one do at the place of the lower one: E (X - x)_+ falls with M, and so does x_M.
 """
 
 from typing import ClassVar
@@ -48,7 +31,7 @@ from ._atomic import AtomicLoss
 from ._base import AbstractLoss
 from ._closed_form import AbstractClosedForm, complements
 
-_NODES = 832
+NODES = 832
 """Numbers of coins that a single release looks at."""
 _FEW_NODES = 512
 """The same of a list of losses."""
@@ -77,8 +60,7 @@ class Coins(eqx.Module):
         num_records: Float[Array, ""],
         prob: Float[Array, ""],
         nodes: int,
-        *,
-        least: bool = False,
+        side: int = 0,
     ) -> "Coins":
         """The law for n - 1 reports that are clones with a probability.
 
@@ -86,20 +68,31 @@ class Coins(eqx.Module):
             num_records: n.
             prob: The probability.
             nodes: How many numbers are looked at.
-            least: Whether the masses are at most the true ones, and none is counted
-                from the last node on.
+            side: 1 if every mass is to be at least the true one, and -1 if at most,
+                with none from the last node on; else it is a law that is no larger.
         """
         others = num_records - 1
         sizes = stop_gradient(_sizes(others, prob, nodes))
-        # P(C < size), rounded up.
-        below = jnp.append(_log_below(sizes[1:], others, prob, 1), 0.0)
-        before = jnp.append(-jnp.inf, below[:-1])
-        if least:
-            below = jnp.append(_log_below(sizes[1:], others, prob, -1), -jnp.inf)
-        first = jnp.isneginf(before)
-        gap = jnp.where(first, 1.0, below) - jnp.where(first, 0.0, before)
-        share = jnp.where(first, 0.0, log1mexp(jnp.maximum(gap, 0)))
-        return cls(sizes + 1, below + share)
+        return cls(sizes + 1, rounded_down(sizes, others, prob, side))
+
+
+def rounded_down(sizes: Array, others: Array, prob: Array, side: int = 0) -> Array:
+    """Log masses of a binomial number on nodes, the first of which is 0.
+
+    Args:
+        sizes: The nodes, ascending.
+        others: The number of trials.
+        prob: The probability.
+        side: As for `Coins.of`.
+    """
+    # P(C < size), rounded to either side.
+    up, down = (_log_below(sizes[1:], others, prob, sign) for sign in (1, -1))
+    below = jnp.append(up if side >= 0 else down, 0.0 if side >= 0 else -jnp.inf)
+    before = jnp.append(-jnp.inf, down if side > 0 else up)
+    first = jnp.isneginf(before)
+    gap = jnp.where(first, 1.0, below) - jnp.where(first, 0.0, before)
+    share = jnp.where(first, 0.0, log1mexp(jnp.maximum(gap, 0)))
+    return below + share
 
 
 def _log_below(sizes: Array, others: Array, prob: Array, sign: int) -> Array:
@@ -208,7 +201,7 @@ def _tail_ratio(k: Array, rest: Array) -> Array:
     return k * end * (jnp.exp(inner) @ jnp.asarray(0.5 * weights))
 
 
-def _lost(epsilon0: Array) -> Array:
+def one_less_tau(epsilon0: Array) -> Array:
     """1 - tau."""
     return 2 * jax.nn.sigmoid(-epsilon0)
 
@@ -232,7 +225,7 @@ class ShuffledForm(AbstractClosedForm):
             jnp.sum(masses * x, axis=-1)
             for x in (means.first(), means.rest(), means.other())
         )
-        lost = _lost(self.epsilon0)
+        lost = one_less_tau(self.epsilon0)
         log_alpha = safe_log(rest + lost * first)
         # E min(1 + tau X, e^eps (1 - tau X)), all of whose parts are positive.
         log_rest = log_add(safe_log(other + lost * first), size + log_alpha)
@@ -251,7 +244,9 @@ class ShuffledForm(AbstractClosedForm):
         logs = self.coins.log_masses + means.log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
         size = jnp.abs(epsilon)
-        scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size) + log_gain
+        scale = (
+            safe_log(1 - one_less_tau(self.epsilon0)) + jax.nn.softplus(size) + log_gain
+        )
         found = jnp.minimum(scale + log_excess, 0)
         found = jnp.where(self._is_huge(size), log_alone, found)
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
@@ -288,30 +283,6 @@ class ShuffledForm(AbstractClosedForm):
         return jnp.where(epsilon >= self.epsilon0, 0, rounding)
 
 
-class AttainedForm(ShuffledForm):
-    """One round of responses, one's own among those of a third category, from below."""
-
-    most: Float[Array, " nodes"]
-    """The largest number of coins up to the next node."""
-    log_gain: Float[Array, ""]
-    """Of (e^eps0 - 1) u over tau."""
-    more: Float[Array, " nodes"]
-    """c (n - M) / M, at the nodes."""
-
-    def logs(self, epsilon):
-        below = self._below(jnp.abs(epsilon))[..., None]
-        means = Means.of(self.most, below - (1 - below) * self.more)
-        # Of what is claimed at least a little less is true, also of the complement.
-        log_gain = self.log_gain - 1e-12
-        log_delta = self._log_delta(epsilon, means, -jnp.inf, log_gain)
-        lost = _lost(self.epsilon0)
-        parts = (1 - lost) * means.rest() + (lost + self.more) * means.tail()
-        alpha = jnp.exp(self.log_gain) * jnp.sum(
-            jnp.exp(self.coins.log_masses) * parts, axis=-1
-        )
-        return log_delta, log1mexp(-log_delta), safe_log(alpha)
-
-
 class ShuffledLoss(AtomicLoss):
     """The losses of one round on nodes, as a pair that dominates it."""
 
@@ -326,7 +297,7 @@ class ShuffledLoss(AtomicLoss):
         coins = Coins.of(num_records, clone_prob, _FEW_NODES)
         places = _places(num_records * clone_prob)
         masses = _spread(coins, places)
-        lost = _lost(epsilon0)
+        lost = one_less_tau(epsilon0)
         x = (1 - lost) * places
         log_q, log_p = jnp.log1p(x), safe_log(lost + (1 - lost) * (1 - places))
         some = log_p > -jnp.inf
@@ -388,41 +359,7 @@ class ShuffledOnce(AbstractLoss):
     in_closed_form: ClassVar[str] = "one release"
 
     @classmethod
-    def closed_form(cls, terms, counts, sign):
+    def closed_form(cls, terms, counts, sign) -> ShuffledForm:
         (term,) = terms
         n, prob = term.num_records, term.clone_prob
-        return ShuffledForm(term.epsilon0, Coins.of(n, prob, _NODES))
-
-
-class AttainedOnce(ShuffledOnce):
-    """A lower bound of a single round of responses of k >= 3 categories."""
-
-    num_categories: Float[Array, ""]
-
-    @classmethod
-    def of(
-        cls,
-        epsilon0: Float[Array, ""],
-        num_records: Float[Array, ""],
-        num_categories: Float[Array, ""],
-    ) -> "AttainedOnce":
-        """By the pure epsilon and the numbers of records and of categories."""
-        gain = _gain(epsilon0, num_categories)
-        return cls(epsilon0, num_records, _lost(epsilon0) * gain, num_categories)
-
-    @classmethod
-    def closed_form(cls, terms, counts, sign):
-        (term,) = terms
-        n, k, share = term.num_records, term.num_categories, 0.5 * _lost(term.epsilon0)
-        coins = Coins.of(n, term.clone_prob, _NODES, least=True)
-        most = jnp.append(coins.sizes[1:] - 1, n)
-        ratio = 2 * (k - 2) * jnp.square(share) / (1 + (k - 4) * share)
-        more = ratio * jnp.maximum(n - coins.sizes, 0.0) / coins.sizes
-        log_gain = jnp.log(_gain(term.epsilon0, k))
-        most = jnp.maximum(most, coins.sizes)
-        return AttainedForm(term.epsilon0, coins, most, log_gain, more)
-
-
-def _gain(epsilon0: Array, num_categories: Array) -> Array:
-    """(e^eps0 + 1) u, u the least chance of a response."""
-    return 1 / (1 + (num_categories - 2) * 0.5 * _lost(epsilon0))
+        return ShuffledForm(term.epsilon0, Coins.of(n, prob, NODES))

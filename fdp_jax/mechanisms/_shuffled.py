@@ -10,7 +10,13 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
-from ..losses import AttainedOnce, ComposedLoss, ShuffledLoss, ShuffledOnce
+from ..losses import (
+    AttainedOnce,
+    ComposedLoss,
+    ResponsesOnce,
+    ShuffledLoss,
+    ShuffledOnce,
+)
 from ._base import AbstractMechanism, one_release, require_mechanism
 from ._black_box import ApproxDP, PerfectPrivacy, PureDP
 from ._discrete import KaryRandomizedResponse, RandomizedResponse
@@ -41,13 +47,15 @@ class Shuffled(AbstractMechanism):
     pair is that of the coins ("clones").  The first form also holds where shuffled
     records are asked one after the other, by randomizers that earlier reports choose.
     The second one is for randomized response alone: its theorem for all randomizers was
-    withdrawn by the second reference's erratum.
+    withdrawn by the second reference's erratum.  One round of responses of three
+    categories or more has the smaller bound of its blanket: every other report is, with
+    probability k / (e^epsilon + k - 1), one of all k categories at random.
 
     The other end of `bounds` is what one round of responses of three categories or more
     does leak by two of their counts, if all other records are of a third one: the exact
     delta of that.  `PureDP` allows such responses, too.  Elsewhere it is the trivial
-    end.  Rounds of fresh reports, `repeat`, compose finitely many losses that dominate;
-    so does either direction by itself, a little looser than both together.
+    end.  Rounds of fresh reports, `repeat`, compose finitely many losses that dominate,
+    by clones; so does either direction by itself.
     Differentiable in the randomizer's numbers; num_records has derivative zero.
 
     Args:
@@ -69,7 +77,8 @@ class Shuffled(AbstractMechanism):
 
     References:
         Feldman, McMillan, Talwar (2021), arXiv:2012.12803, Theorem 3.1; and (2023),
-        arXiv:2208.04591, with its erratum.
+        arXiv:2208.04591, with its erratum.  Balle, Bell, Gascon, Nissim (2019),
+        arXiv:1903.02837, Lemma 5.3, for the blanket.
     """
 
     randomizer: AbstractMechanism
@@ -117,16 +126,21 @@ class _Once(Shuffled):
     """A single round, both of whose directions are asked about together."""
 
     def attained(self) -> AbstractMechanism | None:
-        kinds = KaryRandomizedResponse, PureDP
-        k = getattr(self.randomizer, "num_categories", 3)
-        if not isinstance(self.randomizer, kinds) or k < 3:
+        if not (isinstance(self.randomizer, PureDP) or self._categories() > 2):
             return super().attained()
         return _Attained.unchecked(
             randomizer=self.randomizer, num_records=self.num_records
         )
 
+    def _categories(self) -> int:
+        """The number of categories, of randomized response."""
+        return getattr(self.randomizer, "num_categories", 2)
+
     def loss(self) -> ComposedLoss:
-        return one_release(ShuffledOnce(*self._numbers()))
+        numbers, k = self._numbers(), self._categories()
+        if k == 2:
+            return one_release(ShuffledOnce(*numbers))
+        return one_release(ResponsesOnce(*numbers, as_float(k)))
 
 
 class _Attained(_Once):
@@ -139,9 +153,8 @@ class _Attained(_Once):
         return None
 
     def loss(self) -> ComposedLoss:
-        epsilon, num_records, _ = self._numbers()
-        k = as_float(getattr(self.randomizer, "num_categories", 3))
-        return one_release(AttainedOnce.of(epsilon, num_records, k))
+        k = as_float(max(self._categories(), 3))
+        return one_release(AttainedOnce(*self._numbers(), k))
 
 
 def _pure_epsilon(randomizer: AbstractMechanism) -> Float[Array, ""]:

@@ -63,7 +63,7 @@ def _response(epsilon, k):
     return table / table.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize(("k", "num_records"), [(2, 1), (2, 4), (2, 7), (3, 4), (4, 3)])
+@pytest.mark.parametrize(("k", "num_records"), [(2, 1), (2, 7), (3, 2), (3, 5), (4, 4)])
 @pytest.mark.parametrize("epsilon", [0.4, 1.0, 2.5])
 def test_no_data_set_of_responses_leaks_more(k, num_records, epsilon):
     epsilons = epsilon * np.asarray([0.0, 0.1, 0.3, 0.6, 0.9, 0.999])
@@ -76,6 +76,36 @@ def test_no_data_set_of_responses_leaks_more(k, num_records, epsilon):
     if k == 2:
         # At the largest losses some data set attains it.
         assert truth[-1] == pytest.approx(found[-1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "k"), [(0.7, 3), (1.5, 10), (3.0, 40)])
+def test_responses_of_many_categories_have_the_bound_of_their_blanket(epsilon, k):
+    # Balle et al. (2019), Lemma 5.3, summed over all counts of the blanket's reports.
+    num_records, odds = 60, math.exp(epsilon)
+    epsilons = epsilon * np.asarray([0.02, 0.1, 0.2, 0.4])
+    least = 1 / (odds + k - 1)
+    m, r = np.meshgrid(np.arange(61), np.arange(61), indexing="ij")
+    law = stats.binom.pmf(m, num_records, 2 * least)
+    law = law * stats.binom.pmf(r, num_records - m, (k - 2) * least / (1 - 2 * least))
+    a = np.arange(61)[:, None, None]
+    law, b = stats.binom.pmf(a, m, 0.5) * law, np.maximum(m - a, 0)
+    truth = []
+    for t in np.exp(epsilons):
+        total = a * (odds - t) + b * (1 - odds * t) + r * (1 - t)
+        truth.append(np.sum(law * np.maximum(total, 0)) / num_records)
+    randomizer = fdp.KaryRandomizedResponse(epsilon, num_categories=k)
+    found = _deltas(fdp.Shuffled(randomizer, num_records=num_records), epsilons)
+    assert np.all(found >= np.array(truth) * (1 - 1e-12))
+    assert found == pytest.approx(np.array(truth), rel=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "k"), [(0.5, 3), (2.0, 16), (5.0, 300)])
+def test_responses_of_many_categories_leak_nearly_that(epsilon, k):
+    randomizer = fdp.KaryRandomizedResponse(epsilon, num_categories=k)
+    found = fdp.Shuffled(randomizer, num_records=10**6).bounds(delta=1e-6)
+    two = fdp.Shuffled(fdp.RandomizedResponse(epsilon), num_records=10**6)
+    assert float(found.upper) <= float(found.lower) * 1.002
+    assert float(found.upper) < 0.95 * float(two.epsilon(delta=1e-6))
 
 
 def test_a_pair_that_may_hold_no_coin_is_no_bound():
@@ -126,7 +156,6 @@ def test_no_data_set_of_other_randomizers_leaks_more():
         (_pure(1.0), 10**4, 0.05300532),
         (fdp.RandomizedResponse(1.0), 10**4, 0.04320616),
         (fdp.RandomizedResponse(4.0), 10**5, 0.11815307),
-        (fdp.KaryRandomizedResponse(4.0, num_categories=9), 10**5, 0.11815307),
         (fdp.Laplace(0.25, relation="replace_one"), 10**5, 0.16976975),
     ],
 )
