@@ -114,6 +114,7 @@ def check(
         TypeError,
     )
     level = _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
+    level = float(level) / _TESTS
     steps = list(_steps(loader, num_microbatches, plan))
     _checks.require(
         steps, f"loader must give at least {num_microbatches} batches", "fewer"
@@ -121,10 +122,10 @@ def check(
     places = [x for _, x in steps if x is not None]
     found = [
         *_of_divisor(plan, divisor, dimension),
-        *_of_sizes(plan, [size for size, _ in steps]),
+        *_of_sizes(plan, [size for size, _ in steps], level),
         *(_of_places(plan, places) if len(places) == len(steps) else ()),
     ]
-    found = [x for x in found if x[0] <= math.log(float(level) / _TESTS)]
+    found = [x for x in found if x[0] <= math.log(level)]
     if any(isinstance(other, ShuffledEpochs) for *_, other in found):
         # What is dealt out often has one size: that alone is not what it is.
         found = [x for x in found if not isinstance(x[2], FixedSize)]
@@ -203,7 +204,7 @@ def _of_divisor(plan: Plan, divisor: str, dimension: int | None) -> Iterator[_Fi
     )
 
 
-def _of_sizes(plan: Plan, sizes: list[int]) -> Iterator[_Finding]:
+def _of_sizes(plan: Plan, sizes: list[int], level: float) -> Iterator[_Finding]:
     """Sizes that the scheme does not give, or hardly ever does."""
     scheme, records, steps = plan.sampling, plan.num_records, len(sizes)
     mean, expected = sum(sizes) / steps, plan.expected_size
@@ -213,13 +214,17 @@ def _of_sizes(plan: Plan, sizes: list[int]) -> Iterator[_Finding]:
             yield _CERTAIN, f"batch {i} has {size} records, not {expected:g}", None
         return
     prob, share = expected / records, min(mean / records, 1.0)
+    # The rate is no larger, but for the level (Clopper and Pearson 1934).
+    total, number = records * steps, min(sum(sizes), records * steps)
+    rest = scipy.special.betaincinv(total - number, number + 1, level)
+    highest = 1 - float(rest) if number < total else 1.0
     # A Chernoff bound, for either side.
     entropy = scipy.special.rel_entr([share, 1 - share], [prob, 1 - prob]).sum()
     yield (
         math.log(2) - records * steps * entropy,
         f"batches have {mean:g} records in the mean, not {expected:g} as accounted "
         "(num_microbatches says how many make a step)",
-        Poisson(share),
+        Poisson(highest),
     )
     # So many of one size, of whatever size: the mode is the likeliest.
     usual, often = collections.Counter(sizes).most_common(1)[0]
@@ -230,8 +235,8 @@ def _of_sizes(plan: Plan, sizes: list[int]) -> Iterator[_Finding]:
         _log_choose(steps, often) + (often - 1) * likely,
         f"{often} of {steps} batches have {usual} records, whose number varies by "
         "Poisson sampling",
-        FixedSize(batch_size=usual, dataset_size=records)
-        if 0 < usual <= records
+        FixedSize(batch_size=max(sizes), dataset_size=records)
+        if 0 < max(sizes) <= records
         else None,
     )
 
@@ -286,6 +291,14 @@ def _odds(log_chance: float) -> str:
     return f" (by chance with probability at most 1e{power})"
 
 
+_HOW = {
+    Poisson: "if each record is drawn by itself",
+    FixedSize: "if every batch is drawn anew",
+    ShuffledEpochs: "if every epoch is dealt out",
+}
+"""Schemes as assumptions: sizes and places do not tell how batches are drawn."""
+
+
 def _cost(plan: Plan, other: AbstractSampling | None, delta: float) -> str:
     """The leak of a run by another scheme, beside what is accounted."""
     if other is None:
@@ -300,4 +313,5 @@ def _cost(plan: Plan, other: AbstractSampling | None, delta: float) -> str:
     here, there = (
         round_up(float(x.bounds(delta=delta).upper), 4) for x in (plan.mechanism, run)
     )
-    return f"; epsilon is at most {there} ({relation.value}), not {here}"
+    bound = f"epsilon is at most {there} ({relation.value}), not {here}"
+    return f"; {_HOW[type(other)]}, {bound}"

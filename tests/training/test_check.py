@@ -1,6 +1,7 @@
 """Loaders against plans: what is found, and how seldom without reason."""
 
 import itertools
+import math
 import pathlib
 import re
 from typing import Any
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import training
@@ -213,11 +215,36 @@ def test_other_rates_and_sizes_cost_what_they_do():
     assert _check._cost(POISSON, None, 1e-5) == ""
 
 
+def test_what_it_costs_is_no_less_than_of_the_rate_that_made_the_batches():
+    # A batch or ten tell the rate by a margin; SciPy's interval has it independently.
+    for seed, number, rate in ((0, 1, 0.2), (2, 3, 0.05), (7, 10, 0.2)):
+        sizes = _sizes(_poisson(seed, number, rate))
+        level = 1e-6 / _check._TESTS
+        (_, _, other), *_ = _check._of_sizes(POISSON, sizes, level)
+        assert isinstance(other, fdp.sampling.Poisson)
+        found = float(other.prob)
+        assert found > rate
+        total = sum(sizes)
+        assert stats.binom.cdf(total, number * N, found) == pytest.approx(
+            level, rel=1e-6
+        )
+        (line,) = training.check(POISSON, sizes, delta=1e-5)
+        assert "if each record is drawn by itself, epsilon is at most" in line
+    whole = [
+        _check._of_sizes(POISSON, [N, N], 1e-9),
+        _check._of_sizes(POISSON, [0], 1e-9),
+    ]
+    assert [float(next(x)[2].prob) for x in whole] == [
+        1.0,
+        pytest.approx(-math.expm1(math.log(1e-9) / N)),
+    ]
+
+
 def _found(plan, loader):
     places = [np.asarray(x, int) for x in loader]
     sizes = [len(x) for x in loader]
     for log_chance, text, _ in itertools.chain(
-        _check._of_sizes(plan, sizes), _check._of_places(plan, places)
+        _check._of_sizes(plan, sizes, 1e-6), _check._of_places(plan, places)
     ):
         kind = "mean" if "mean" in text else re.sub(r"\d+", "#", text)[:24]
         yield kind, float(np.exp(log_chance))
