@@ -428,7 +428,7 @@ _row("Skellam", lambda s: kl(fdp.Skellam(s)), *NOISE)
 _row(
     "Skellam.of_vectors",
     lambda s, x: fdp.Skellam.of_vectors(s, l2_sensitivity=x).epsilon(delta=DELTA),
-    (5.25, 1.0),
+    (5.25, 1.5),
     (3.75, 2.0),
 )
 _row(

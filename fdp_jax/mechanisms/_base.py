@@ -191,7 +191,7 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
         """The trade-off function in closed form, where it has one of a named family."""
         return None
 
-    def alone(self, direction: str) -> "AbstractMechanism":
+    def alone(self, way: str) -> "AbstractMechanism":
         """One with the same guarantee in a direction, or "both" of them together.
 
         Its composition need not have that of this one's.

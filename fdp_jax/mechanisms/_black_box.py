@@ -146,7 +146,7 @@ class AbstractChoice(AbstractMechanism):
     def _halves(self) -> tuple[Array, Array]:
         """Half of what scores may move, r, over the scale; and e^r P(noise > r)."""
 
-    def alone(self, direction: str) -> AbstractMechanism:
+    def alone(self, way: str) -> AbstractMechanism:
         return _Alone.unchecked(mechanism=self)
 
     def attained(self) -> AbstractMechanism | None:

@@ -99,8 +99,8 @@ class ReportNoisyMax(AbstractChoice):
             self, noise_multiplier=quotient(self.noise_multiplier, size)
         )
 
-    def alone(self, direction: str) -> AbstractMechanism:
-        return self if self.noise == "laplace" else super().alone(direction)
+    def alone(self, way: str) -> AbstractMechanism:
+        return self if self.noise == "laplace" else super().alone(way)
 
     def _halves(self):
         half = 0.5 / self._scale()

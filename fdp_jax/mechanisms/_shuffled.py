@@ -103,8 +103,8 @@ class Shuffled(AbstractMechanism):
             TypeError,
         )
 
-    def alone(self, direction: str) -> AbstractMechanism:
-        if direction != "both":
+    def alone(self, way: str) -> AbstractMechanism:
+        if way != "both":
             return self
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
 
@@ -146,7 +146,7 @@ class _Once(Shuffled):
 class _Attained(_Once):
     """Responses of at least three categories, all but one of them of a third one."""
 
-    def alone(self, direction: str) -> AbstractMechanism:
+    def alone(self, way: str) -> AbstractMechanism:
         return self
 
     def attained(self) -> AbstractMechanism | None:

@@ -242,9 +242,9 @@ class _FixedSizeStep(_Step):
     few: bool = eqx.field(static=True, default=False)
     """Whether the grid is to answer in any case."""
 
-    def alone(self, direction: str) -> AbstractMechanism:
+    def alone(self, way: str) -> AbstractMechanism:
         # The worse direction of what is attained: for Gaussians a closed form.
-        if self.relation is not REPLACE_ONE or direction != "both":
+        if self.relation is not REPLACE_ONE or way != "both":
             return self
         return self._equal_others(self.mechanism)
 

@@ -384,7 +384,7 @@ def test_unknown_or_unavailable_engine():
 
 def test_more_points_narrow_the_bracket_by_their_square():
     # Many releases of bounded range 1e-3: the certificate counts every one of them.
-    run = fdp.ExponentialMechanism(1e-3).repeat(1_000_000)
+    run = fdp.Logistic(1e3).repeat(1_000_000)
     found = [run.using("grid", points=2**k).bounds(delta=1e-6) for k in (17, 19)]
     coarse, fine = (float((x.upper - x.lower) / x.upper) for x in found)
     assert fine < coarse / 12

@@ -394,8 +394,8 @@ def test_parts_of_rare_steps_are_between_whole_numbers(asked):
 )
 def test_a_choice_beside_noise(noise, size, epsilon):
     # delta(eps) is the mean under Q of that of the noise at eps - Y, Y the choice's.
-    both = fdp.compose(fdp.Gaussian(noise), fdp.ExponentialMechanism(size))
-    mu, size = 1 / mp.mpf(noise), mp.mpf(size)
+    both = fdp.compose(fdp.Gaussian(noise), fdp.Logistic(1 / size))
+    mu, size = 1 / mp.mpf(noise), 1 / mp.mpf(1 / size)
     density = lambda y: mp.exp((y - size) / 2) / (2 * -mp.expm1(-size))
 
     def of_noise(gap):
