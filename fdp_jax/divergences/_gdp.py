@@ -24,7 +24,9 @@ from .._internal._record import Record
 from ..curves import (
     with_gradient,
 )
-from ..losses import ComposedLoss
+from ..engines import can_split
+from ..losses import AUTO, ComposedLoss, Method
+from ..mechanisms import Resolved, by_contour
 from .gaussian_fit import closer, effort, fitted, profile, regret_at, regret_end
 from .log_moment import resolved
 
@@ -93,7 +95,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     found, aside = resolved(mechanism, "gdp"), known(delta)
     # What lists leave out would matter for less.
     listed = aside is not None and aside >= _LISTED_ASIDE
-    loss = found.first.composed if listed else found.whole.composed
+    loss = _on_lines(found, found.first.composed if listed else found.whole.composed)
     # A plain call has no derivative, so it need not pay for one.
     return _gdp(loss, delta, plain=outside_transformations())
 
@@ -128,9 +130,18 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     References:
         Kaissis et al. (2024) for the Delta-divergence; Gomez et al. (2025).
     """
-    loss = resolved(mechanism, "gdp_regret").whole.composed
+    found = resolved(mechanism, "gdp_regret")
+    loss = _on_lines(found, found.whole.composed)
     # A plain call has no derivative, so it need not pay for one.
     return _regret(loss, mu, plain=outside_transformations())
+
+
+def _on_lines(found: Resolved, loss: ComposedLoss) -> ComposedLoss:
+    """The loss, not to be split if it is known that lines serve it as it is."""
+    split = can_split(loss) and None in found.known_steps
+    if split or loss.method != AUTO or not by_contour(found.known_steps, loss):
+        return loss
+    return dataclasses.replace(loss, method=Method("contour", split=False))
 
 
 @in_float64

@@ -20,6 +20,8 @@ from ..losses.log_moment import counted, finite_mass, largest_finite, log_unseen
 _ROUNDS = 2
 _PARTS = 2
 """Compositions on the grid that serve all thresholds of a round."""
+_LINES = 16
+"""The same of lines."""
 _PEAKS = 4
 """Local maxima around which the regret is searched."""
 _STRETCH = 3.0
@@ -49,11 +51,14 @@ class _Nodes(eqx.Module):
 def profile(loss: ComposedLoss, epsilon: Array) -> Interval | Bounds:
     """Log delta of the worst direction at one threshold, or at rising ones.
 
-    A composition on the grid takes long, and serves those around it.
+    A composition on the grid takes long, and serves those around it; so does a line, of
+    a loss that need not be split.
     """
-    if not (epsilon.ndim and engines.engine_of(loss).coarse):
+    engine = engines.engine_of(loss)
+    serves = engine.coarse or (engine.anchored and not loss.method.split)
+    if not (epsilon.ndim and serves):
         return Subject(loss)._bounds_of("log_delta", epsilon)
-    rows = epsilon.reshape(_PARTS, -1)
+    rows = epsilon.reshape(_PARTS if engine.coarse else _LINES, -1)
     at = lambda sign: profile_by_rows(loss, sign, rows).log_delta
     return over_signs(at, signs_of(loss, "both")).map(lambda x: jnp.max(x, axis=0))
 
