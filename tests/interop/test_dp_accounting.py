@@ -427,6 +427,48 @@ def test_the_docs_list_all_events(later):
     assert {name for name, read in rows if read == "yes"} == readable & known
 
 
+def test_events_are_written_as_the_docs_say(later):
+    page = pathlib.Path(__file__).parents[2] / "docs/accounting.md"
+    rows = re.findall(
+        r"^\| `(\w+DpEvent)` \| yes \|.*\| `?(\w+)[^|]*\|$", page.read_text(), re.M
+    )
+    noise, laplace = ev.GaussianDpEvent(2.0), ev.LaplaceDpEvent(1.0)
+    args: dict[str, tuple] = {
+        "ComposedDpEvent": ([noise, laplace],),
+        "SelfComposedDpEvent": (laplace, 3),
+        "NoOpDpEvent": (),
+        "NonPrivateDpEvent": (),
+        "GaussianDpEvent": (2.0,),
+        "LaplaceDpEvent": (1.0,),
+        "DiscreteLaplaceDpEvent": (0.5, 2),
+        "DiscreteGaussianDpEvent": (3.0, 1, 1),
+        "MixtureOfGaussiansDpEvent": (2.0, [0.0, 1.0], [0.5, 0.5]),
+        "RandomizedResponseDpEvent": (0.5, 4),
+        "ExponentialMechanismDpEvent": (0.7,),
+        "PermuteAndFlipDpEvent": (0.7,),
+        "EpsilonDeltaDpEvent": (0.7, 1e-3),
+        "ZCDpEvent": (0.1,),
+        "PoissonSampledDpEvent": (0.1, noise),
+        "SampledWithoutReplacementDpEvent": (100, 10, noise),
+        "TruncatedSubsampledGaussianDpEvent": (100, 0.1, 20, 2.0),
+        "RandomAllocationDpEvent": (noise, 1, 5),
+        "SingleEpochTreeAggregationDpEvent": (2.0, 4),
+        "SampledWithReplacementDpEvent": (100, 10, noise),
+        "RepeatAndSelectDpEvent": (noise, 7.0, 1.0),
+    }
+    assert {name for name, _ in rows} == args.keys()
+    for name, written in rows:
+        event = getattr(later, name)(*args[name])
+        relation = "add_or_remove_one"
+        if name.startswith(("SampledWith", "Randomized")):
+            relation = "replace_one"
+        if name.startswith("SingleEpoch"):
+            relation = "zero_out"
+        back = to_dp_event(from_dp_event(event, relation=relation))
+        assert type(back).__name__ == (name if written == "yes" else written)
+        assert written != "yes" or back == event
+
+
 def test_later_events(later):
     shift = {"add_or_remove_one": 1, "zero_out": 1, "replace_one": 2}
     for relation, times in shift.items():
