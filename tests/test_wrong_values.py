@@ -165,6 +165,11 @@ TABLE = [
     (lambda: fdp.Skellam(0.0), "scale must be in"),
     (lambda: fdp.Skellam(1.0, sensitivity=0), "sensitivity must be in"),
     (lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=-1.0), "l2_sensitivity must"),
+    (lambda: fdp.inference.binomial_test(0, 62, 100, 0.5, fdp.tradeoff.Gaussian(1.0)),
+     "key must be one key of jax.random, got 0"),
+    (lambda: fdp.reports.receipt(
+        fdp.Gaussian(1.0), delta=1e-5, unit="x", notes="bar"),
+     "notes must be a dict of notes by topic, or None, got 'bar'"),
     (
         lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=3.0, l1_sensitivity=2.0),
         "l1_sensitivity must be at least l2_sensitivity, got 2",

@@ -69,7 +69,12 @@ def _confidence(name: str, value: Any) -> float:
     return float(_checks.checked_scalar(name, _checks.open_share, value))
 
 
-@explained(count=_checks.one(_checks.finite), confidence=_confidence)
+def _key(name: str, value: Any) -> Any:
+    """A key, named before it is traced."""
+    return _checks.random_key(value)
+
+
+@explained(key=_key, count=_checks.one(_checks.finite), confidence=_confidence)
 def release_count(
     key: Any, count: Any, f: Any, *, sensitivity: Any = None, confidence: float = 0.95
 ) -> Release:
@@ -111,6 +116,7 @@ def release_count(
     null_prob=_checks.one(_checks.probability),
     confidence=_confidence,
     f=noise_of,
+    key=_key,
 )
 def binomial_test(
     key: Any,
@@ -163,6 +169,7 @@ def binomial_test(
     num_records=record_count,
     confidence=_confidence,
     f=noise_of,
+    key=_key,
 )
 def binomial_interval(
     key: Any,
@@ -204,6 +211,7 @@ def binomial_interval(
     num_records_y=record_count,
     confidence=_confidence,
     f=noise_of,
+    key=_key,
 )
 def two_proportion_test(
     key: Any,

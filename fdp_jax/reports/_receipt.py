@@ -177,7 +177,8 @@ def receipt(
         Near, Darais, Lefkovitz, Howarth (2025), NIST SP 800-226, for the topics; Gomez
         et al. (2025), arXiv:2503.10945, for mu and its regret.
     """
-    notes = dict(notes or {})
+    words = "a dict of notes by topic, or None"
+    notes = dict(_checks.instance("notes", notes or {}, Mapping, words))
     for name in notes:
         _checks.choice("notes", name, tuple(_NOTES))
     _checks.require(
