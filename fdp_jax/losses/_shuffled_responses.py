@@ -42,7 +42,7 @@ from ._shuffled import (
 )
 
 _BLANKET_NODES = 256
-_PLACES = np.append(np.linspace(-6.0, 4.0, 39), np.inf)
+_PLACES = np.linspace(-8.0, 4.0, 47)
 """Nodes of R but for 0, in standard deviations from its mean."""
 _SLACK = 1e-12
 """Relative error of delta."""
@@ -100,7 +100,7 @@ class ResponsesOnce(ShuffledOnce):
         prob = (k - 2) * share / (1 + (k - 4) * share)
         others = jnp.maximum(n - most, 0.0)
         mean = (others * prob)[:, None]
-        nodes = mean + jnp.sqrt(mean * (1 - prob)) * _PLACES[:-1]
+        nodes = mean + jnp.sqrt(mean * (1 - prob)) * _PLACES
         nodes = jnp.floor(jnp.clip(nodes, 0.0, others[:, None]))
         nodes = stop_gradient(jnp.pad(nodes, ((0, 0), (1, 0))))
         masses = jax.vmap(lambda x, m: rounded_down(x, m, prob))(nodes, others)
