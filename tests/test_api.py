@@ -50,7 +50,7 @@ STRUCTURAL = {
     *("sources", "height", "font_size"),
     *("mechanism", "mechanisms", "target", "solve_for", "bound", "relation", "parts"),
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
-    *("query", "num_points", "direction", "max_epsilon", "loss"),
+    *("query", "num_points", "direction", "way", "max_epsilon", "loss"),
     *("upper_is_pessimistic", "step", "parameters", "params", "norm", "allowed"),
     *("tradeoff", "tradeoffs", "guarantee", "knots", "optimistic", "symmetric"),
     *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),

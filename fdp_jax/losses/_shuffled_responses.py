@@ -41,8 +41,10 @@ from ._shuffled import (
     rounded_down,
 )
 
-_BLANKET_NODES = 256
-_PLACES = np.linspace(-8.0, 4.0, 47)
+_BLANKET_NODES = 160
+_PLACES = np.asarray(
+    [-8, -6, -4.5, -3.5, -2.75, -2.1, -1.6, -1.2, -0.8, -0.4, 0, 0.4, 0.8, 1.3, 2, 3]
+)
 """Nodes of R but for 0, in standard deviations from its mean."""
 _SLACK = 1e-12
 """Relative error of delta."""
