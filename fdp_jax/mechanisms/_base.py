@@ -347,8 +347,9 @@ class AbstractMechanism(Declared, NoArithmetic, _Query):
         Raises:
             ValueError: If num_points is out of range or a parameter is not set.
         """
-        found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
-        return found if self.attained() is None else pessimistic(found)
+        asked = resolve(self)
+        found = asked.curve(np.linspace(0.0, 1.0, num_points))
+        return found if asked.attained is None else pessimistic(found)
 
 
 def require_mechanism(name: str, value: Any) -> AbstractMechanism:

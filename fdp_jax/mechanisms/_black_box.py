@@ -171,9 +171,8 @@ class _TwoCandidates(_Alone):
     def loss(self) -> ComposedLoss:
         half, tail = self.mechanism._halves()
         # Log odds of the better one, rounded down.
-        odds = half + jnp.log(1 / tail - jnp.exp(-half))
-        odds = jnp.maximum(odds * (1 - 1e-12) - 1e-15, 0.0)
-        return one_release(TwoPointLoss.of(odds, jnp.zeros_like(odds)))
+        odds = (half + jnp.log(1 / tail - jnp.exp(-half))) * (1 - 1e-12) - 1e-15
+        return one_release(TwoPointLoss.of(jnp.maximum(odds, 0.0), 0.0 * odds))
 
 
 class _Selection(AbstractChoice):
