@@ -45,6 +45,7 @@ from ..mechanisms import (
     PerfectPrivacy,
     View,
     as_float,
+    loss_like,
     require_guarantee,
     resolve,
 )
@@ -278,9 +279,7 @@ class Request(eqx.Module):
             return QuerySource(self.subject, self.symmetric)
         request = self.resolved()
         args, least = (request.subject.composed, self.directions), request.least
-        if least is None:
-            return EngineSource(*args)
-        return BracketedSource(*args, least.source())
+        return BracketedSource(*args, least.source()) if least else EngineSource(*args)
 
     def resolved(self) -> "Request":
         """The request in terms of a loss, ready for a compiled program."""
@@ -331,7 +330,7 @@ def request(name: str, guarantee: Any) -> Request:
 
 def is_symmetric(subject: AbstractMechanism) -> bool:
     """Whether both directions of a mechanism have one trade-off function."""
-    return bool(eqx.filter_eval_shape(lambda s: s.loss(), subject).symmetric)
+    return bool(loss_like(subject).symmetric)
 
 
 def pair(a: Any, b: Any) -> tuple[Request, Request]:
