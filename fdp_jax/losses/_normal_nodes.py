@@ -45,6 +45,8 @@ _ENOUGH = np.searchsorted(_BLOCKS, 4)
 """Place of the number of blocks where no number will do: moments are rough then."""
 _OVERFLOW = 200.0
 """By how much tilted densities may exceed what a few nodes show of them."""
+_ALIKE = 8
+"""Shifts that have nodes in common."""
 UNIT_MASS = 1 / np.sqrt(2 * np.pi)
 _HIGHEST = 60.0
 """Log of more than any term of a sum that is next to nothing."""
@@ -132,35 +134,44 @@ class MeshMoments(NamedTuple):
 
 @jax.jit
 def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
-    """Moments to few digits, by a rule of its own for every shift; no derivative.
+    """Moments to few digits; no derivative.
 
     A rule's error falls like e^(-2 pi v / h) with v < pi / range of the centers, and
-    counts as often as there are releases.
+    counts as often as there are releases.  Shifts that follow each other have nodes in
+    common, those of all their windows: most of the time is the densities'.
     """
-    nodes, c = 48 * max(frame.gaps.shape[-1] - 1, 2), shifts[:, None]
-    low, step = rule(frame, shifts, nodes)
-    t = low[:, None] + step[:, None] * np.arange(float(nodes))
+    nodes = 64 * max(frame.gaps.shape[-1] - 1, 2)
+    low, length = rule(frame, shifts, 2)
+    alike = lambda x: x.reshape(-1, 1 if shifts.size % _ALIKE else _ALIKE)
+    c, first = alike(shifts), jnp.min(alike(low), axis=1, keepdims=True)
+    end = alike(low + length)
+    last = jnp.max(end, axis=1, keepdims=True)
+    step = (last - first) * (1 / (nodes - 1))
+    t, seen = first + step * np.arange(float(nodes)), end + step
     logs = rough_logs(frame, t)
-    loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
-    g = g + log_kept(frame, t)
-    peak = jnp.max(g, axis=1)
-    p = jnp.exp(g - peak[:, None])
-    mass, mean, second = sums((p, p * loss, p * loss * loss), 1)
+    loss, base = logs[1] - logs[0], logs[1] - 0.5 * t * t + log_kept(frame, t)
+    loss = loss[:, None]
+    # Up to a node beyond the window's own end: what is farther was bounded.
+    g = base[:, None] + c[..., None] * loss
+    g = where(t[:, None] > seen[..., None], -jnp.inf, g)
+    peak = jnp.max(g, axis=2)
+    p = jnp.exp(g - peak[..., None])
+    mass, mean, second = sums((p, p * loss, p * loss * loss), 2)
     mean, second = mean / mass, second / mass
     variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
     # The rule's error; or that of convex interpolation, whatever the rule: on a cell g
     # is at most its chord and bend (t - t_i) (t_(i+1) - t) / 2.
-    curved = bend(frame, shifts)
-    error = 2 * rule_error(frame, shifts, step, 0.0)
+    curved = bend(frame, c)
+    error = 2 * rule_error(frame, c, step, 0.0)
     error = where(error < 1, error, jnp.inf)
     error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
-    length = step * (nodes - 1)
-    slip = (1 + 2 * jnp.abs(shifts)) * rough_slip(frame, length - low)
-    slip = slip + kept_slip(frame, low + length)
+    slip = (1 + 2 * jnp.abs(c)) * rough_slip(frame, seen - 2 * first)
+    slip = slip + kept_slip(frame, seen)
     rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
     upper = peak + jnp.log(mass * step * UNIT_MASS) + (error + rounded)
     # No rule sees what lies so far beyond the cap that nothing is kept there.
-    upper = where(low + length > frame.top + FAR, jnp.inf, upper)
+    upper = where(end > frame.top + FAR, jnp.inf, upper)
+    upper, mean, variance = (x.reshape(-1) for x in (upper, mean, variance))
     return MeshMoments(upper, mean, variance, low, length)
 
 
