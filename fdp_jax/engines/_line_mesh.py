@@ -36,12 +36,12 @@ _ratios = np.repeat([1.25, 1.12, 1.25, 1.6, 10], [24, 43, 22, 29, 4])
 _shifts = np.append([1e-6, 0.0025], 0.0025 * np.cumprod(_ratios))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
 # No shift but that of an order 1 + c may weigh a threshold.
-SHIFTS = (1 + np.concatenate([_shifts, _inner])) - 1
+SHIFTS = (1 + np.concatenate([_inner, _shifts])) - 1
 RIGHT = SHIFTS > 0
 _PAYOFF = np.concatenate(
     [
-        _shifts * np.log(_shifts / (1 + _shifts)) - np.log1p(_shifts),
         np.zeros(_inner.size),
+        _shifts * np.log(_shifts / (1 + _shifts)) - np.log1p(_shifts),
     ]
 )
 """Log of the largest (1 - e^-u) e^(-c u), u > 0; of 1 - delta it is 1."""
