@@ -374,6 +374,9 @@ TABLE = [
     (lambda: MarkovKernel.mixture([1], probs=[1.0]), "kernels must be a Markov"),
     *((lambda wrong=wrong: fdp.SelectBest(M, repetitions=wrong), "must be a law")
       for wrong in (10, 10.0, "geometric", fdp.selection.Geometric)),
+    (lambda: fdp.SelectBest(M, repetitions=10), "10: a fixed number does not hide"),
+    (lambda: fdp.SelectBest(M, repetitions=lambda scores: max(scores) < 0.9),
+     "one that depends on results tells of them"),
     *((lambda wrong=wrong: fdp.SelectBest(wrong, repetitions=sampling.Poisson),
        "run must be a guarantee") for wrong in (1.0, fdp.Gaussian, M.remove)),
     # Vectors, sizes and other objects in place of numbers.

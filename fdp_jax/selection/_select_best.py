@@ -95,7 +95,7 @@ class SelectBest(Declared, AbstractGuarantee):
 
     Raises:
         TypeError: If run is no guarantee of both directions, or repetitions is no law:
-            for a fixed number there is no such theorem.
+            for a fixed number, or one that depends on results, there is no theorem.
 
     Example:
         >>> import fdp_jax as fdp
@@ -133,8 +133,13 @@ class SelectBest(Declared, AbstractGuarantee):
             isinstance(self.repetitions, AbstractRepetitions),
             "repetitions must be a law, such as fdp.selection.Geometric("
             "success_prob=0.1)",
-            f"{described(self.repetitions)}: selection from a fixed number costs as "
-            "much as all runs, run.repeat(number)",
+            f"{described(self.repetitions)}: "
+            + (
+                "one that depends on results tells of them"
+                if callable(self.repetitions)
+                else "a fixed number does not hide one of them"
+            )
+            + ", and costs as much as all runs, run.repeat(number)",
             TypeError,
         )
 
