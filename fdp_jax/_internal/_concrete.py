@@ -78,6 +78,11 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
 
 
+def held_fixed(x: Any) -> Any:
+    """An array without derivative, and what is no traced one as it is."""
+    return jax.lax.stop_gradient(x) if is_traced(x) else x
+
+
 def behind(values: Any) -> Any:
     """The numbers behind what is only differentiated; what has none yet stays traced.
 

@@ -17,6 +17,7 @@ from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._concrete import (
     evaluates_at_once,
+    held_fixed,
     holds_anywhere,
     is_traced,
     outside_transformations,
@@ -89,7 +90,7 @@ def found_for(
     asked = mechanism, target
     here = method != AUTO or not calls_the_host()
     if isinstance(mechanism, SelectBest):
-        here = not is_traced(jax.tree.map(_held, asked))
+        here = not is_traced(jax.tree.map(held_fixed, asked))
         _checks.require(
             here or on_one_cpu(),
             "selections are calibrated outside of jit and vmap, or on one CPU device",
@@ -164,14 +165,14 @@ def _best(
     if done or not like.on_grid or int(found.status) != Status.LOOSE:
         return found
     grid = Method("grid")
-    held: list[Any] = jax.tree.map(_held, [found, mechanism, target])
+    held: list[Any] = jax.tree.map(held_fixed, [found, mechanism, target])
     with jax.core.eval_context():  # known numbers, of which nothing is differentiated
         completed = unknown.put(held[1], held[0].value)
         if not meets(completed, made_ready(held[2]), method=grid)[0]:
             return found
     other = ask(method=grid)
     # Not a number, if the grid has none, is not further.
-    further = _held(other.value) - held[0].value
+    further = held_fixed(other.value) - held[0].value
     return other if held[0].leaks * further > 0 else found
 
 
@@ -325,10 +326,6 @@ def _rate(
 _rated = in_float64(_rate)
 
 
-def _held(x: Any) -> Any:
-    return stop_gradient(x) if is_traced(x) else x
-
-
 def _by_questions(
     mechanism: AbstractMechanism | SelectBest,
     target: AbstractTarget,
@@ -337,7 +334,7 @@ def _by_questions(
 ) -> Solved:
     """The solution for a guarantee that answers in many programs, by plain calls."""
     leaves, structure = jax.tree.flatten((mechanism, target))
-    held = [np.asarray(_held(x), np.result_type(x, np.float32)) for x in leaves]
+    held = [np.asarray(held_fixed(x), np.result_type(x, np.float32)) for x in leaves]
     moving = [i for i, x in enumerate(leaves) if is_traced(x)]
     single = np.asarray(float_dtype() == np.float32)
 

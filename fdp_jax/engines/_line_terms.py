@@ -180,6 +180,13 @@ def _start() -> _Angle:
     return _Angle(*jnp.zeros(3))
 
 
+def _added(table: Array, new: Array, count: Array, place: Array) -> Array:
+    """The table with so many times some columns more."""
+    new = where(count > 0, count * new, 0.0)
+    new = new + lax.dynamic_slice(table, (ROW, place), new.shape)
+    return lax.dynamic_update_slice(table, new, (ROW, place))
+
+
 def add_pair(
     table: Float[Array, "4 f"],
     along: Along,
@@ -233,9 +240,7 @@ def add_pair(
         logs = jnp.stack([log_phi, where(fractional, whole, angle)])
         rounded = 8 * UNIT * jnp.sum(jnp.abs(logs), axis=0)
         new = jnp.concatenate([logs, jnp.stack([relative + rounded, astray + 0.0])])
-        new = where(count > 0, count * new, 0.0)
-        new = new + lax.dynamic_slice(table, (ROW, BLOCK * i), (4, BLOCK))
-        table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
+        table = _added(table, new, count, BLOCK * i)
         begun = lax.dynamic_update_slice(begun, whole[:1], (i,))
         return table, begun, after
 
@@ -273,9 +278,7 @@ def add_other(
             used = where(fractional, whole, angle)
         grown = grown + 8 * UNIT * (jnp.abs(part.real) + jnp.abs(used))
         new = jnp.stack([part.real, along.sign * used, grown, astray + 0.0])
-        new = where(count > 0, count * new, 0.0)
-        new = new + lax.dynamic_slice(table, (ROW, length * i), (4, length))
-        table = lax.dynamic_update_slice(table, new, (ROW, length * i))
+        table = _added(table, new, count, length * i)
         place = (i * (length // BLOCK),)
         begun = lax.dynamic_update_slice(begun, whole[::BLOCK], place)
         return table, begun, after

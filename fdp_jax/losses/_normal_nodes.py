@@ -148,12 +148,11 @@ def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     last = jnp.max(end, axis=1, keepdims=True)
     step = (last - first) * (1 / (nodes - 1))
     t, seen = first + step * np.arange(float(nodes)), end + step
-    logs = rough_logs(frame, t)
-    loss, base = logs[1] - logs[0], logs[1] - 0.5 * t * t + log_kept(frame, t)
-    loss = loss[:, None]
+    logs = rough_logs(frame, t)[:, :, None]
+    loss, base = logs[1] - logs[0], (log_kept(frame, t) - 0.5 * t * t)[:, None]
     # Up to a node beyond the window's own end: what is farther was bounded.
-    g = base[:, None] + c[..., None] * loss
-    g = where(t[:, None] > seen[..., None], -jnp.inf, g)
+    far = t[:, None] > seen[..., None]
+    g = where(far, -jnp.inf, base + logs[1] + c[..., None] * loss)
     peak = jnp.max(g, axis=2)
     p = jnp.exp(g - peak[..., None])
     mass, mean, second = sums((p, p * loss, p * loss * loss), 2)
@@ -165,8 +164,9 @@ def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     error = 2 * rule_error(frame, c, step, 0.0)
     error = where(error < 1, error, jnp.inf)
     error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
-    slip = (1 + 2 * jnp.abs(c)) * rough_slip(frame, seen - 2 * first)
-    slip = slip + kept_slip(frame, seen)
+    slip = (1 + 2 * jnp.abs(c)) * rough_slip(frame, seen - 2 * first) + kept_slip(
+        frame, seen
+    )
     rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
     upper = peak + jnp.log(mass * step * UNIT_MASS) + (error + rounded)
     # No rule sees what lies so far beyond the cap that nothing is kept there.

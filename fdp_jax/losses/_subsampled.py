@@ -39,12 +39,17 @@ class SubsampledLoss(MassLoss):
         )
         return Cells(cells.log_mass, self._outer(cells.loss), cells.error + moved)
 
+    def _without(self) -> tuple[Array, Array]:
+        """Whether every record takes part, and log(1 - q) where not."""
+        return self.sampling_prob >= 1, log1p(
+            -jnp.where(self.sampling_prob >= 1, 0.5, self.sampling_prob)
+        )
+
     def atoms(self):
         atoms = self.loss.atoms()
         _, lost = self.loss.log_infinite_masses()
         # What only P could release, Q' can now.
-        whole = self.sampling_prob >= 1
-        least = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
+        whole, least = self._without()
         lost = jnp.where(whole, -jnp.inf, lost)
         return Atoms(
             jnp.append(self._outer(atoms.loss), least),
@@ -60,8 +65,7 @@ class SubsampledLoss(MassLoss):
     def loss_range(self):
         least, most = map(self._outer, self.loss.loss_range())
         _, lost = self.loss.log_infinite_masses()
-        whole = self.sampling_prob >= 1
-        bottom = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
+        whole, bottom = self._without()
         least = jnp.where(jnp.isneginf(lost) | whole, least, bottom)
         return outward(least, most, units=8)
 

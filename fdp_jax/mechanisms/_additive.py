@@ -1,7 +1,6 @@
 """Mechanisms that add independent noise to a real statistic."""
 
 import abc
-import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
@@ -31,6 +30,7 @@ from ._fields import (
     as_float,
     parameter,
     quotient,
+    with_noise_over,
 )
 from ._relations import ADD_OR_REMOVE_ONE, Sensitivity, relation_field
 
@@ -88,10 +88,8 @@ class AdditiveNoise(AbstractMechanism):
         term = self._term(jnp.where(released, noise, 1.0))
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
 
-    def _group(self, size):
-        # The shift of a group is `size` times as far.
-        noise = quotient(self.noise_multiplier, size)
-        return dataclasses.replace(self, noise_multiplier=noise)  # pyright: ignore[reportCallIssue]
+    # The shift of a group is `size` times as far.
+    _group = with_noise_over
 
 
 def _noise_field() -> Any:

@@ -199,6 +199,12 @@ product = at_full_precision(operator.mul)
 quotient = at_full_precision(operator.truediv)
 
 
+def with_noise_over(self: Any, size: Any) -> Any:
+    """The mechanism where what is released moves `size` times as far."""
+    noise = quotient(self.noise_multiplier, size)
+    return dataclasses.replace(self, noise_multiplier=noise)
+
+
 def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
     """Whether anything is released, and numbers that are safe to evaluate if not.
 

@@ -1,6 +1,5 @@
 """The last iterate of noisy gradient descent on a strongly convex objective."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +10,15 @@ from .._internal._precision import in_float64
 from ..losses import ComposedLoss, GaussianLoss
 from ._base import AbstractMechanism, one_release
 from ._exact import Exact, Family
-from ._fields import NOISE, STEPS, Search, as_float, as_number, parameter, quotient
+from ._fields import (
+    NOISE,
+    STEPS,
+    Search,
+    as_float,
+    as_number,
+    parameter,
+    with_noise_over,
+)
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
@@ -76,11 +83,8 @@ class LastIterate(AbstractMechanism):
         fields = self.noise_multiplier, self.contraction, self.num_steps
         return tuple(map(as_number, fields))
 
-    def _group(self, size):
-        # The gradients of a group are `size` times as far apart.
-        return dataclasses.replace(
-            self, noise_multiplier=quotient(self.noise_multiplier, size)
-        )
+    # The gradients of a group are `size` times as far apart.
+    _group = with_noise_over
 
     def exact(self) -> Exact:
         return Exact(Family.GAUSSIAN, (_mu(*self._numbers()),))

@@ -11,7 +11,7 @@ from .._internal._concrete import known
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
-from ._fields import NOISE, OPTION, parameter, quotient
+from ._fields import NOISE, OPTION, parameter, with_noise_over
 from ._joint import Shared
 from ._pattern import Pattern
 from ._random_allocation import nothing
@@ -329,8 +329,7 @@ class MatrixMechanism(StrategiesByName):
         if self.sampling is not None:
             return super()._group(size)
         # Their contributions sum to so many times one's, and may all be the same.
-        noise = quotient(self.noise_multiplier, size)
-        return eqx.tree_at(lambda x: x.noise_multiplier, self, noise)
+        return with_noise_over(self, size)
 
 
 _UNKNOWN = "noise_multiplier"

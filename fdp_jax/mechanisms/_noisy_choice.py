@@ -1,6 +1,5 @@
 """Choices by noisy numbers: the largest of several, those above a threshold."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -28,7 +27,7 @@ from ._fields import (
     option,
     parameter,
     product,
-    quotient,
+    with_noise_over,
 )
 from ._joint import Shared
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
@@ -93,11 +92,8 @@ class ReportNoisyMax(AbstractChoice):
     monotonic: bool = option("monotonic", _checks.flag, default=False, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def _group(self, size):
-        # The scores move `size` times as far.
-        return dataclasses.replace(
-            self, noise_multiplier=quotient(self.noise_multiplier, size)
-        )
+    # The scores move `size` times as far.
+    _group = with_noise_over
 
     def alone(self, way: str) -> AbstractMechanism:
         return self if self.noise == "laplace" else super().alone(way)

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from .._internal._concrete import (
     ahead_of_time,
     evaluates_at_once,
+    held_fixed,
     holds_anywhere,
     is_traced,
 )
@@ -85,7 +86,7 @@ def _refused(primals: Any, tangents: Any) -> Any:
 @kept
 def weight_of(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Weight:
     """The weight of a direction, by the profile of the exchanged one."""
-    search = _searched(*jax.tree.map(_held, (law, reverse)))
+    search = _searched(*jax.tree.map(held_fixed, (law, reverse)))
     if not is_traced((law, reverse)):
         return Weight(search.best, _found(law, search))
     beside = _beside(law, search)
@@ -102,10 +103,6 @@ def _searched(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Secant:
             break
         search = _next(law, search, profile(_threshold(search)))
     return search
-
-
-def _held(x: Any) -> Any:
-    return stop_gradient(x) if is_traced(x) else x
 
 
 def _bound(law: AbstractRepetitions, r: Array, log_delta: Interval) -> Array:
