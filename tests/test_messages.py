@@ -252,6 +252,7 @@ TABLE = {
     ),
     # Arithmetic.
     "m + m": (lambda: M + M, "fdp_jax.compose"),
+    "z + z": (lambda: fdp.ZCDP(0.1) + fdp.ZCDP(0.2), "fdp_jax.compose"),
     "sum": (lambda: sum([M, M]), "fdp_jax.compose"),
     "m * 3": (lambda: M * 3, "repeat(3)"),
     "3 * m": (lambda: 3 * M, "repeat(3)"),

@@ -34,6 +34,7 @@ from ..curves.logs import (
 from ..curves.pointwise import AbstractPointwise
 from ..engines import Interval, log_complement
 from . import _renyi_bounds as theorems
+from ._arithmetic import NoArithmetic
 from ._fields import (
     RHO,
     Declared,
@@ -46,7 +47,7 @@ from ._fields import (
 from ._joint import Shared, require_alone
 
 
-class AbstractRenyi(Declared, AbstractPointwise):
+class AbstractRenyi(Declared, NoArithmetic, AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
 
     The pessimistic end of every query is a theorem's; the optimistic one says nothing,
