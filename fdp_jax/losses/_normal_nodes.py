@@ -45,7 +45,7 @@ _ENOUGH = np.searchsorted(_BLOCKS, 4)
 """Place of the number of blocks where no number will do: moments are rough then."""
 _OVERFLOW = 200.0
 """By how much tilted densities may exceed what a few nodes show of them."""
-_ALIKE = 8
+_ALIKE = 2
 """Shifts that have nodes in common."""
 UNIT_MASS = 1 / np.sqrt(2 * np.pi)
 _HIGHEST = 60.0
@@ -140,7 +140,7 @@ def mesh_moments(frame: Frame, shifts: Float[Array, " r"]) -> MeshMoments:
     counts as often as there are releases.  Shifts that follow each other have nodes in
     common, those of all their windows: most of the time is the densities'.
     """
-    nodes = 64 * max(frame.gaps.shape[-1] - 1, 2)
+    nodes = 48 * max(frame.gaps.shape[-1] - 1, 2)
     low, length = rule(frame, shifts, 2)
     alike = lambda x: x.reshape(-1, 1 if shifts.size % _ALIKE else _ALIKE)
     c, first = alike(shifts), jnp.min(alike(low), axis=1, keepdims=True)
