@@ -4,7 +4,6 @@ Which difference of two numbers is accurate depends on the tail, so the geometry
 to the caller; what is shared is Andrew's monotone chain.  Works under `jit`.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -82,7 +81,11 @@ def gap(value: Array, complement: Array, i: Any, j: Any) -> Array:
 
 def convex_minorant(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
     """The greatest convex function below points, at the points (x increasing)."""
-    mask = chain(x.size, functools.partial(_above, x, y))
+
+    def above(i: Array, j: Array, k: Array) -> Array:
+        return (y[j] - y[i]) * (x[k] - x[j]) >= (y[k] - y[j]) * (x[j] - x[i])
+
+    mask = chain(x.size, above)
     low, high = last_kept(mask), next_kept(mask)
     width = x[high] - x[low]
     weight = jnp.where(width > 0, x - x[low], 0) / jnp.where(width > 0, width, 1)
@@ -140,6 +143,6 @@ def hull_below(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x[hull], y[hull]
 
 
-def _above(x: Any, y: Any, i: Any, j: Any, k: Any) -> Any:
+def _above(x: np.ndarray, y: np.ndarray, i: int, j: int, k: int) -> bool:
     """Whether point j lies on or above the chord from i to k."""
     return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])

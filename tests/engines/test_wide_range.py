@@ -58,8 +58,9 @@ def test_brackets_of_delta(direction):
         assert upper >= truth - truncated, entry
         assert lower <= estimate <= upper, entry
     tight = found[:, 2] - found[:, 0] <= 1e-7
+    assert np.mean(tight) >= 0.75  # all but runs of rare participation
     shallow = [entry[f"log_delta_{direction}"] >= np.log(1e-30) for entry in ENTRIES]
-    assert np.mean(tight[shallow]) >= 0.8  # all but runs of rare participation
+    assert np.mean(tight[shallow]) >= 0.8
 
 
 @functools.cache
